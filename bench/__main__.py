@@ -35,8 +35,8 @@ def cpu() -> str:
 
 def load() -> str:
     """How busy the machine is: figures taken at a load above the number of cores are pessimistic."""
-    one, five, _ = os.getloadavg() if hasattr(os, "getloadavg") else (float("nan"),) * 3
-    return f"load {one:.1f} now, {five:.1f} over five minutes"
+    last_minute, five, _ = os.getloadavg() if hasattr(os, "getloadavg") else (float("nan"),) * 3
+    return f"load {last_minute:.1f} now, {five:.1f} over five minutes"
 
 
 def main(asked: list[str]) -> int:

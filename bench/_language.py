@@ -53,8 +53,8 @@ class Matcher:
         return words[int(np.argmax(score > score.max() * (1 - 1e-9)))]
 
     def _prior(self, words: list[str], match: tuple[int, ...]) -> float:
-        known = [kind in words for kind in self.kinds]
-        if not all(known):
+        mask = [kind in words for kind in self.kinds]
+        if not all(mask):
             return 1.0
         right = all(self.kinds[kind] == word for word, kind in zip(words, match, strict=True))
         return _SURE if right else 1 - _SURE

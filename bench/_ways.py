@@ -38,8 +38,8 @@ class Voting(NamedTuple):
 
 
 def each_way(
-    known: np.ndarray,
-    own: np.ndarray,
+    public_features: np.ndarray,
+    private_features: np.ndarray,
     y: np.ndarray,
     fresh: np.ndarray,
     *,
@@ -47,17 +47,21 @@ def each_way(
     relations: tuple[Literal["replace-one", "zero-out"], ...] = RELATIONS,
 ) -> Iterator[Voting]:
     """By counts and in rounds, each under these neighbouring relations; all arrays hold features."""
-    for way, resolution in _RESOLUTION.items():
-        cells = FeatureCells(FunctionTransformer(), n_features=n_features, resolution=resolution).fit(known)
+    for method, resolution in _RESOLUTION.items():
+        cells = FeatureCells(FunctionTransformer(), n_features=n_features, resolution=resolution).fit(
+            public_features
+        )
         lines = cells.lines(fresh) / resolution
         for relation in relations:
-            voter = RowVoter(cells=cells, relation=relation).fit(own, y, classes=range(int(y.max()) + 1))
-            yield Voting(f"{way}, {relation}", voter, lines)
+            voter = RowVoter(cells=cells, relation=relation).fit(
+                private_features, y, classes=range(int(y.max()) + 1)
+            )
+            yield Voting(f"{method}, {relation}", voter, lines)
 
 
-def as_lines(known: np.ndarray, rows: np.ndarray, *, n_features: int | None = None) -> np.ndarray:
+def as_lines(public_features: np.ndarray, rows: np.ndarray, *, n_features: int | None = None) -> np.ndarray:
     """The lines of rows, of length 1, for rivals."""
-    cells = FeatureCells(FunctionTransformer(), n_features=n_features).fit(known)
+    cells = FeatureCells(FunctionTransformer(), n_features=n_features).fit(public_features)
     return np.asarray(cells.lines(rows) / cells.resolution)
 
 
@@ -71,9 +75,9 @@ def rounds(voter: RowVoter, *, epsilon: float, seed: int) -> Any:
         delta=1e-5,
         relation=voter.relation,
     )
-    way, noise = Rounds.of_cells(voter.cells, facts), np.random.default_rng(seed)
+    rounds_plan, noise = Rounds.of_cells(voter.cells, facts), np.random.default_rng(seed)
 
     def noisy(coef: np.ndarray, _: int) -> np.ndarray:
-        return np.asarray(way.plan.mechanism.release(way.table(voter, coef), rng=noise))
+        return np.asarray(rounds_plan.plan.mechanism.release(rounds_plan.table(voter, coef), rng=noise))
 
-    return way.learned(len(voter.classes_), noisy)
+    return rounds_plan.learned(len(voter.classes_), noisy)

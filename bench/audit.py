@@ -55,8 +55,8 @@ def figures_2_and_6(trials: int) -> None:
         estimate = renyi_estimate(*counts, orders=ORDERS, method=method, rng=rng)
         took = time.perf_counter() - start
         print(f"{method:24s}" + "".join(f"{part:9.4f}" for part in estimate / truth) + f"{took:10.3f}")
-    pilot, rest = hold_out(*counts, rng=rng)
-    bound = renyi_lower_bound(*rest, orders=ORDERS, pilot=pilot)
+    pilot, proof = hold_out(*counts, rng=rng)
+    bound = renyi_lower_bound(*proof, orders=ORDERS, pilot=pilot)
     print(f"{'2-cut, pilot of a tenth':24s}" + "".join(f"{part:9.4f}" for part in bound.rdp / truth))
 
 
@@ -95,7 +95,7 @@ def random_settings(runs: int = RUNS) -> dict[str, tuple[int, int]]:
         trials = int(np.exp(rng.uniform(np.log(100), np.log(1e7))))
         real = trials <= 3000  # the noise itself; above, a draw from the law, which other tests hold it to
         if real:
-            counts = [sample_outcomes(mechanism, each, trials=trials) for each in votes]
+            counts = [sample_outcomes(mechanism, histogram, trials=trials) for histogram in votes]
         else:
             counts = [rng.multinomial(trials, law / law.sum()) for law in (p, q)]
         orders, curve = np.array(AUDIT_ORDERS), mechanism.curve()

@@ -57,7 +57,7 @@ def compared(name: str, n_public: int) -> Iterator[str]:
     X, y = rows_of(name, n_public)
     public, truth, n_classes = X[:n_public], y[:n_public], int(y.max()) + 1
     kinds: list[Any] = [cells.fit(public) for cells in (GraphCells(), FeatureCells(), WhitenedCells())]
-    for n in sorted({min(each, len(y) - n_public) for each in N_PRIVATE}):
+    for n in sorted({min(size, len(y) - n_public) for size in N_PRIVATE}):
         private = slice(n_public, n_public + n)
         voters = [
             RowVoter(cells=cells).fit(X[private], y[private], classes=range(n_classes)) for cells in kinds
@@ -79,15 +79,15 @@ def accuracy(voter: RowVoter, epsilon: float, truth: np.ndarray) -> float:
 
 def rows_of(name: str, n_public: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows as numbers, public ones first, and labels."""
-    most = _data.MOST_ROWS or n_public + max(N_PRIVATE)
+    limit = _data.MOST_ROWS or n_public + max(N_PRIVATE)
     if name in {"MNIST", "Fashion"}:
         X, y, _, _ = images({"MNIST": "mnist", "Fashion": "fashion_mnist"}[name])
-        order = np.random.default_rng(DEAL).permutation(len(y))[:most]
+        order = np.random.default_rng(DEAL).permutation(len(y))[:limit]
         return X[order], y[order]
     path, column, kind = {"TREC": ("trec", 2, 0), "AG News": ("ag_news", 1, 0)}[name]
     with gzip.open(folder() / path / "train.csv.gz", "rt", encoding="utf-8") as file:
         table = list(csv.reader(file))[1:]
-    table = [table[row] for row in np.random.default_rng(DEAL).permutation(len(table))[:most]]
+    table = [table[row] for row in np.random.default_rng(DEAL).permutation(len(table))[:limit]]
     texts, y = [row[column] for row in table], np.unique([row[kind] for row in table], return_inverse=True)[1]
     words = TfidfVectorizer(
         ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[?!]", min_df=2

@@ -50,7 +50,7 @@ def observed(work: Callable[[Sequence[Any]], list[Any]], batch: Sequence[Any]) -
     answers = work(batch)
     unit = 2**30 if sys.platform == "darwin" else 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    return [(each, (os.getpid(), peak, came if place == 0 else 0)) for place, each in enumerate(answers)]
+    return [(answer, (os.getpid(), peak, came if place == 0 else 0)) for place, answer in enumerate(answers)]
 
 
 def table() -> tuple[np.ndarray, np.ndarray]:
@@ -104,17 +104,17 @@ def sent(items: list[Shard], X: np.ndarray, engine: str) -> tuple[list[Teacher],
 
 def read(items: list[Shard], rows: ParquetRows, engine: str) -> tuple[list[Teacher], list[Facts]]:
     """Train from files that the workers read."""
-    seen: list[Facts] = []
+    facts_read: list[Facts] = []
 
     def watched(work: Any, parts: Any, **options: Any) -> list[Any]:
         answers = spread(partial(observed, work), parts, **options)
-        seen.extend(facts for _, facts in answers)
+        facts_read.extend(facts for _, facts in answers)
         return [answer for answer, _ in answers]
 
     with mock.patch("ostraka.voters.voting.spread", watched):
         return _voting.train_where_they_lie(
             LogisticRegression(), rows, items, engine=engine, n_jobs=WORKERS, on_progress=lambda *_: None
-        ), seen
+        ), facts_read
 
 
 def main() -> None:
@@ -143,10 +143,10 @@ def show(
         start = time.perf_counter()
         teachers, facts = work(engine)
         took = time.perf_counter() - start
-    for teacher, other in zip(teachers, alone, strict=True):
-        assert teacher.model.coef_.tobytes() == other.model.coef_.tobytes(), "another solution"
-    came, back = sum(each[2] for each in facts), len(cloudpickle.dumps(teachers))
-    n_workers, peak = len({each[0] for each in facts}), max(each[1] for each in facts)
+    for teacher, lone_teacher in zip(teachers, alone, strict=True):
+        assert teacher.model.coef_.tobytes() == lone_teacher.model.coef_.tobytes(), "another solution"
+    came, back = sum(fact[2] for fact in facts), len(cloudpickle.dumps(teachers))
+    n_workers, peak = len({fact[0] for fact in facts}), max(fact[1] for fact in facts)
     name = {"joblib": "this process"}.get(engine, engine)
     print(
         f"  {name}, {how}: {took:.1f} s, {came / 2**20:.1f} MiB sent to {n_workers} workers, "

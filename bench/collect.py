@@ -52,10 +52,10 @@ def all_pairs(n_clients: int, cells: int) -> float:
     secret, keys = new_secret(), [exchange_key(new_secret()) for _ in range(n_clients - 1)]
 
     def work() -> None:
-        own, total = exchange_secret(secret), np.zeros(cells, dtype=np.uint32)
+        secret_key, total = exchange_secret(secret), np.zeros(cells, dtype=np.uint32)
         for number, key in enumerate(keys):
             pair = ("client 0", f"client {number + 1}")
-            total += pair_mask(own, key, transcript=bytes(32), pair=pair, size=cells)
+            total += pair_mask(secret_key, key, transcript=bytes(32), pair=pair, size=cells)
 
     return seconds(work)
 
@@ -162,16 +162,16 @@ def groceries(epsilon: float, *, n_splits: int, n_draws: int, at_most: int = 6) 
         Pairs(items=items, at_most=at_most),
         Grid(x=(0, 1), y=(0, 1), shape=(1, items), at_most=at_most),
     )
-    sigma, sigma_alone = (sigma_for(one, epsilon=epsilon, delta=_DELTA) for one in (pairs, alone))
+    sigma, sigma_alone = (sigma_for(encoding, epsilon=epsilon, delta=_DELTA) for encoding in (pairs, alone))
     reported = np.random.default_rng(2024).permutation(len(coded))[_CHOSEN_ON:]
     rates = np.empty((n_splits, n_draws, 3))
     for split in range(n_splits):
         rng = np.random.default_rng(split)
-        held = rng.permutation(reported)[: len(coded) - _TRAINED]
+        held_out = rng.permutation(reported)[: len(coded) - _TRAINED]
         test = [
-            rng.permutation(coded[place]) for place in held if len(coded[place]) > 1
+            rng.permutation(coded[place]) for place in held_out if len(coded[place]) > 1
         ]  # the first is left out
-        train = np.delete(np.arange(len(coded)), held)
+        train = np.delete(np.arange(len(coded)), held_out)
         exact = np.bincount(np.concatenate([coded[place] for place in train]), minlength=items)
         clipped = np.bincount(np.concatenate([coded[place][:at_most] for place in train]), minlength=items)
         sums = np.sum([pairs.encode(coded[place]) for place in train], axis=0, dtype=np.int64)

@@ -109,10 +109,10 @@ def recommended(program: str, split: int) -> tuple[float, float]:
     coded, items = coded_groceries()
     pairs, rng = Pairs(items=items, at_most=6), np.random.default_rng(split)
     sigma, order = sigma_for(pairs, epsilon=1.0, delta=1e-6), rng.permutation(len(coded))
-    train, held = [coded[place] for place in order[:TRAINED]], [coded[place] for place in order[TRAINED:]]
+    train, test = [coded[place] for place in order[:TRAINED]], [coded[place] for place in order[TRAINED:]]
     sums = np.sum([pairs.encode(basket) for basket in train], axis=0, dtype=np.int64)
     noisy = sums + skellam(sigma**2, sums.shape, rng=rng)
-    baskets = [rng.permutation(basket).tolist() for basket in held if len(basket) > 1]
+    baskets = [rng.permutation(basket).tolist() for basket in test if len(basket) > 1]
     data = {"sums": noisy.tolist(), "n": len(train), "variance": sigma**2, "baskets": baskets}
     data["encoding"] = {"kind": "Pairs", "items": items}
     likelihood = similarity(noisy.astype(float), pairs, len(train), sigma**2)

@@ -34,10 +34,10 @@ def reports(text: str, seed: int, n: int) -> tuple[bytes, np.ndarray]:
 def tallied(text: str, sent: bytes) -> tuple[np.ndarray, bytes, float]:
     """A worker's part of the tally: reports checked and added; their keys; processor seconds."""
     start, task = time.process_time(), Task.from_json(text)
-    each, keys = most_report_bytes(task), []
+    report_bytes, keys = most_report_bytes(task), []
     total = np.zeros(task.encoding.cells, dtype=np.uint32)
-    for at in range(0, len(sent), each):
-        report = Report.read(sent[at : at + each], task, 0)
+    for at in range(0, len(sent), report_bytes):
+        report = Report.read(sent[at : at + report_bytes], task, 0)
         total += report.vector
         keys.append(report.key)
     return total, b"".join(keys), time.process_time() - start
@@ -46,12 +46,12 @@ def tallied(text: str, sent: bytes) -> tuple[np.ndarray, bytes, float]:
 def unmasked(text: str, secret: bytes, keys: bytes) -> tuple[np.ndarray, float]:
     """A worker's part of one keeper: the sum of its masks with some of the clients; processor seconds."""
     start, task = time.process_time(), Task.from_json(text)
-    own, me = exchange_secret(derived(secret, "keeper")), Keeper.key(Identity(secret))
+    key, me = exchange_secret(derived(secret, "keeper")), Keeper.key(Identity(secret))
     transcript = task.transcript("report", round=0)
     total = np.zeros(task.encoding.cells, dtype=np.uint32)
     for at in range(0, len(keys), 32):
         client = keys[at : at + 32].hex()
-        total += masks_for(task, own, me, client, client, transcript=transcript)
+        total += masks_for(task, key, me, client, client, transcript=transcript)
     return total, time.process_time() - start
 
 

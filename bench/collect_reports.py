@@ -63,8 +63,8 @@ def main() -> None:
     form = form_of(encoding)
     if form is None:
         raise RuntimeError("a histogram can be checked")
-    refused, taken = checked(form)
-    print(f"{REPORTS:,} honest reports: {refused:,} refused; {REPORTS:,} forged ones: {taken:,} taken")
+    refused, n_accepted = checked(form)
+    print(f"{REPORTS:,} honest reports: {refused:,} refused; {REPORTS:,} forged ones: {n_accepted:,} taken")
     task, identities = kept(encoding)
     messages = [Client(task).report(0.3) for _ in range(AT_KEEPER)]
     print(f"a report of {CELLS:,} cells has {len(messages[0]):,} bytes")
@@ -100,25 +100,25 @@ def checked_vectors() -> None:
 
 def checked(form: Form) -> tuple[int, int]:
     """Honest reports refused, and forged ones taken: two marks, minus one, 2^30."""
-    rng, refused, taken = np.random.default_rng(7), 0, 0
+    rng, refused, n_accepted = np.random.default_rng(7), 0, 0
     for number in range(REPORTS):
         vector = np.zeros(form.cells, dtype=np.uint32)
         vector[rng.integers(form.cells)] = 1
         payload = proved(form, vector, rng.bytes(32))
         refused += bool(verdict(form, payload, rng).any())
-        other = payload[: form.cells].copy()
+        changed = payload[: form.cells].copy()
         kind = number % 3
         if kind == 0:
-            other[:2] = 1
+            changed[:2] = 1
         elif kind == 1:
-            other[0] = PRIME - 1
+            changed[0] = PRIME - 1
         else:
-            other[rng.integers(form.cells)] = 2**30
+            changed[rng.integers(form.cells)] = 2**30
         multiples = payload[(1 + TIMES) * form.cells :][: TIMES * len(form.sizes)].reshape(TIMES, -1)
-        copies = np.repeat(multiples, form.sizes, axis=1) * other % PRIME
-        forged = np.concatenate([other, copies.ravel(), payload[(1 + TIMES) * form.cells :]])
-        taken += not verdict(form, forged, rng).any()
-    return refused, taken
+        copies = np.repeat(multiples, form.sizes, axis=1) * changed % PRIME
+        forged = np.concatenate([changed, copies.ravel(), payload[(1 + TIMES) * form.cells :]])
+        n_accepted += not verdict(form, forged, rng).any()
+    return refused, n_accepted
 
 
 def verdict(form: Form, payload: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -160,9 +160,9 @@ def vectors() -> None:
     entries = np.random.default_rng(1).normal(size=ENTRIES)
     took = median(lambda: Client(task).report(entries))
     print(f"a client with {ENTRIES:,} entries and two keepers: {took:.1f} ms")
-    own, gaussian = task.mechanism.curve(), Curve.gaussian(sensitivity=vector.l2, sigma=sigma)
-    own_epsilon, other = (curve.epsilon(delta=1e-6) for curve in (own, gaussian))
-    print(f"epsilon {own_epsilon:.6f} beside a Gaussian's {other:.6f}: {own_epsilon / other - 1:+.5%}")
+    skellam, gaussian = task.mechanism.curve(), Curve.gaussian(sensitivity=vector.l2, sigma=sigma)
+    own_epsilon, rival = (curve.epsilon(delta=1e-6) for curve in (skellam, gaussian))
+    print(f"epsilon {own_epsilon:.6f} beside a Gaussian's {rival:.6f}: {own_epsilon / rival - 1:+.5%}")
 
 
 def median(call: Callable[[], object]) -> float:

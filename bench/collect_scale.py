@@ -58,30 +58,32 @@ def main() -> None:
     """Print what is measured, then the plan with keepers and the plan among clients."""
     encoding = parsed("tree:0:1024")
     sigma = sigma_for(encoding, epsilon=EPSILON, delta=DELTA)
-    one = measured(encoding, sigma)
+    costs = measured(encoding, sigma)
     print(f"measured with {encoding.cells:,} cells and {N_KEEPERS} keepers, over {N_REPORTS:,} reports:")
-    print(f"  {one['bytes']:,.0f} bytes a client, {1e3 * one['durable']:.2f} ms to acknowledge it durably")
-    spent = ", ".join(f"{role} {1e6 * one[role]:.0f}" for role in ("client", "tally", "keeper"))
+    print(
+        f"  {costs['bytes']:,.0f} bytes a client, {1e3 * costs['durable']:.2f} ms to acknowledge it durably"
+    )
+    spent = ", ".join(f"{role} {1e6 * costs[role]:.0f}" for role in ("client", "tally", "keeper"))
     print(f"  microseconds of processor a report: {spent}")
-    with_keepers(encoding, sigma, one)
+    with_keepers(encoding, sigma, costs)
     among_themselves(encoding)
 
 
-def with_keepers(encoding: Encoding, sigma: float, one: dict[str, float]) -> None:
+def with_keepers(encoding: Encoding, sigma: float, costs: dict[str, float]) -> None:
     """Print bytes, seconds, failures and noise of rounds with keepers."""
     parts, noise = N_CLIENTS // PART, sigma * math.sqrt(N_KEEPERS / HONEST)
     answers = parts * N_KEEPERS * 4 * encoding.cells / 1e6
     print(f"{N_CLIENTS:,} clients with keepers, {parts} rounds of {PART:,}:")
-    print(f"  reports {N_CLIENTS * one['bytes'] / 1e9:,.0f} GB, keys to each keeper", end=" ")
+    print(f"  reports {N_CLIENTS * costs['bytes'] / 1e9:,.0f} GB, keys to each keeper", end=" ")
     print(f"{32 * N_CLIENTS / 1e9:.1f} GB, answers of keepers {answers:.1f} MB")
     for role in ("tally", "keeper"):
-        total = N_CLIENTS * one[role]
+        total = N_CLIENTS * costs[role]
         print(f"  each {role}: {total:,.0f} s of one core, {total / CORES:,.0f} s on {CORES} cores")
     failing = (1 - (1 - KEEPER_FAILS) ** N_KEEPERS) * parts
     print(f"  rounds to ask again, if a keeper fails with {KEEPER_FAILS:.0%}: {failing:.1f} of {parts}")
-    whole = noise * math.sqrt(parts)
-    print(f"  noise of a cell: {noise:.1f} in a round, {whole:.0f} in all,", end=" ")
-    print(f"which is {whole / N_CLIENTS:.1e} of the clients")
+    total_noise = noise * math.sqrt(parts)
+    print(f"  noise of a cell: {noise:.1f} in a round, {total_noise:.0f} in all,", end=" ")
+    print(f"which is {total_noise / N_CLIENTS:.1e} of the clients")
 
 
 def among_themselves(encoding: Encoding) -> None:

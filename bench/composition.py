@@ -30,15 +30,15 @@ def fresh() -> GNMax:
 def seconds(n: int) -> tuple[float, float]:
     """Processor seconds of a table for so many answers, computed anew and from the file; fastest of some."""
     new: list[float] = []
-    kept: list[float] = []
+    stored_seconds: list[float] = []
     for _ in range(RUNS):
         curve = n * fresh().curve(bound="exact")
-        for times in (new, kept):
+        for times in (new, stored_seconds):
             tables.of.cache_clear()
             start = time.process_time()
             curve.epsilon(DELTA)
             times.append(time.process_time() - start)
-    return min(new), min(kept)
+    return min(new), min(stored_seconds)
 
 
 def affords(budget: Budget, cost: Curve) -> int:
@@ -79,10 +79,10 @@ def main() -> None:
             exact, tight = (
                 (n * GNMax(sigma=40.0).curve(bound=bound)).epsilon(DELTA) for bound in ("exact", "tight")
             )
-            new, kept = seconds(n)
+            new, stored_seconds = seconds(n)
             print(
                 f"{n:,} answers, sigma 40: epsilon {exact:.4f}, tight Rényi {tight:.4f}; "
-                f"table {new:.2f} s, from its file {1e3 * kept:.1f} ms; "
+                f"table {new:.2f} s, from its file {1e3 * stored_seconds:.1f} ms; "
                 f"with as many screens {(n * (fresh().curve(bound='exact') + screen)).epsilon(DELTA):.4f}",
                 flush=True,
             )

@@ -121,8 +121,8 @@ def near_duplicates() -> None:
                 distinct.append(len(ledger.entries()))
                 spent.append(replace(ledger.spent(), slack=0.0).epsilon(DELTA))
             first = dict(zip(reversed(cell.digests(rows)), range(repeats - 1, -1, -1), strict=True))
-            heard = labels[list(first.values())]
-            answers = np.bincount(heard[heard != ABSTAIN], minlength=10)
+            first_labels = labels[list(first.values())]
+            answers = np.bincount(first_labels[first_labels != ABSTAIN], minlength=10)
             recovered = recover_votes(answers, n_teachers=n_teachers, mechanism=mechanism)
             truth = ensemble.vote(centre[None]).open()[0]
             wrong.append(np.abs(recovered.mean - truth).sum() / (2 * n_teachers))

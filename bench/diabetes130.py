@@ -92,15 +92,15 @@ def main() -> None:
         print("  the real rows: accuracy {:.4f}, AUC {:.4f}".format(*scored(codes[~new], codes[new])))
         print(f"  always the larger class: accuracy {np.bincount(codes[new][:, -1]).max() / new.sum():.4f}")
     for epsilon in EPSILONS:
-        found = []
+        accuracies = []
         for seed in range(SEEDS):
             rng, start = np.random.default_rng(seed), time.perf_counter()
             generator = TableGenerator(schema, target=TARGET, epsilon=epsilon, delta=DELTA)
             generator.fit(train, groups=groups, rng=rng)
             seconds = time.perf_counter() - start
             copy = generator.sample_codes(n_train, rng=rng)
-            found.append((*scored(copy, codes[new]), distance(codes[~new], copy, schema.sizes), seconds))
-        mean, spread = np.mean(found, axis=0), np.std(found, axis=0)
+            accuracies.append((*scored(copy, codes[new]), distance(codes[~new], copy, schema.sizes), seconds))
+        mean, spread = np.mean(accuracies, axis=0), np.std(accuracies, axis=0)
         print(
             f"  epsilon {epsilon:g}, by patient: accuracy {mean[0]:.4f} ± {spread[0]:.4f}, "
             f"AUC {mean[1]:.4f} ± {spread[1]:.4f}, pairs of columns {mean[2]:.3f} apart, fit {mean[3]:.2f} s",

@@ -131,7 +131,7 @@ def image_deal(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
     private, test = scattered(X[:n_rows]), scattered(X_test)
     mean = test[:9000].mean(axis=(0, 2, 3), keepdims=True)
     spread = test[:9000].std(axis=(0, 2, 3), keepdims=True)
-    rows, new = (((each - mean) / spread).reshape(len(each), -1) for each in (private, test[9000:]))
+    rows, new = (((pixels - mean) / spread).reshape(len(pixels), -1) for pixels in (private, test[9000:]))
     return rows, y[:n_rows], new, y_test[9000:]
 
 
@@ -140,15 +140,15 @@ def best(name: str, deals: Sequence[tuple[np.ndarray, ...]]) -> None:
     for epsilon in EPSILONS:
         scores, start = {}, time.process_time()
         for rate in RATES[name]:
-            found = []
+            accuracies = []
             for seed, (X, y, X_new, y_new) in enumerate(deals):
                 network = linear(X.shape[1], int(y.max()) + 1)
                 stated = private_fit(network, X, y, epsilon=epsilon, rate=rate, name=name, seed=seed)
                 if not stated <= epsilon * 1.001:
                     raise ValueError(f"Opacus stated epsilon {stated}, asked for {epsilon}")
-                found.append(accuracy(network, X_new, y_new))
-            scores[rate] = found
-            print(f"    epsilon {epsilon:g}, learning rate {rate:g}: {np.mean(found):.4f}", flush=True)
+                accuracies.append(accuracy(network, X_new, y_new))
+            scores[rate] = accuracies
+            print(f"    epsilon {epsilon:g}, learning rate {rate:g}: {np.mean(accuracies):.4f}", flush=True)
         chosen = max(scores, key=lambda rate: float(np.mean(scores[rate])))
         said(f"Opacus, {name}", epsilon, scores[chosen], [time.process_time() - start])
 

@@ -75,17 +75,17 @@ def main() -> None:
     """At each epsilon, try every learning rate on every deal, and print the best mean accuracy."""
     deals = [adult_deal(seed) for seed in range(SEEDS["adult"])]
     for epsilon in EPSILONS:
-        tried, start = {}, time.process_time()
+        candidates, start = {}, time.process_time()
         for rate in RATES["adult"]:
-            found = []
+            accuracies = []
             for seed, (X, y, X_new, y_new) in enumerate(deals):
                 weights = private_fit(X, y, epsilon=epsilon, rate=rate, seed=seed)
                 scores = X_new @ np.asarray(weights["w"]) + np.asarray(weights["b"])
-                found.append(float((scores.argmax(1) == y_new).mean()))
-            tried[rate] = found
-            print(f"    epsilon {epsilon:g}, learning rate {rate:g}: {np.mean(found):.4f}", flush=True)
-        chosen = max(tried, key=lambda rate: float(np.mean(tried[rate])))
-        said("jax-privacy, adult", epsilon, tried[chosen], [time.process_time() - start])
+                accuracies.append(float((scores.argmax(1) == y_new).mean()))
+            candidates[rate] = accuracies
+            print(f"    epsilon {epsilon:g}, learning rate {rate:g}: {np.mean(accuracies):.4f}", flush=True)
+        chosen = max(candidates, key=lambda rate: float(np.mean(candidates[rate])))
+        said("jax-privacy, adult", epsilon, candidates[chosen], [time.process_time() - start])
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def runs(
             auc = (ranks - sizes[-1][0] * (sizes[-1][0] + 1) / 2) / (sizes[-1][0] * sizes[-1][1])
             hits = [detected(statistic, member, int(rate * sizes[-1][1]), tie=tie) for rate in RATES]
             rates[method].append([auc, *hits])
-    return {method: np.array(each) for method, each in rates.items()}, sizes
+    return {method: np.array(rows) for method, rows in rates.items()}, sizes
 
 
 def auc_band(sizes: list[tuple[int, int]]) -> tuple[float, float]:
@@ -90,17 +90,17 @@ def outside(n_models: int, n_runs: int, n_rows: int, *, seed: int, show: bool = 
     rates, sizes = runs(n_models, n_runs, n_rows, seed=seed)
     bands = [auc_band(sizes), *(hits_band(sizes, rate) for rate in RATES)]
     members, wrong = sum(m for m, _ in sizes), []
-    for method, each in rates.items():
-        seen = [each[:, 0].mean(), *each[:, 1:].sum(axis=0)]
-        shown = []
-        for name, value, (low, high) in zip(("AUC", *RATES), seen, bands, strict=True):
+    for method, rows in rates.items():
+        figures = [rows[:, 0].mean(), *rows[:, 1:].sum(axis=0)]
+        lines = []
+        for name, value, (low, high) in zip(("AUC", *RATES), figures, bands, strict=True):
             scale = 1 if name == "AUC" else members
             text = f"{name if name == 'AUC' else f'TPR at {name:.1%}'} {value / scale:.5f}"
-            shown.append(f"{text} [{low / scale:.5f}, {high / scale:.5f}]")
+            lines.append(f"{text} [{low / scale:.5f}, {high / scale:.5f}]")
             if not low <= value <= high:
-                wrong.append(f"{n_models} references, {method}: {shown[-1]}")
+                wrong.append(f"{n_models} references, {method}: {lines[-1]}")
         if show:
-            print(f"  {method}: {', '.join(shown)}", flush=True)
+            print(f"  {method}: {', '.join(lines)}", flush=True)
     return wrong
 
 

@@ -132,8 +132,8 @@ def claims(p: np.ndarray, q: np.ndarray) -> dict[str, Callable[[Counts, np.rando
         return bool((np.array(bound.rdp) > exact).any())
 
     def renyi_pilot(counts: Counts, rng: np.random.Generator) -> bool:
-        pilot, rest = hold_out(*counts, rng=rng)
-        bound = renyi_lower_bound(*rest, orders=ORDERS, confidence=CONFIDENCE, pilot=pilot)
+        pilot, proof = hold_out(*counts, rng=rng)
+        bound = renyi_lower_bound(*proof, orders=ORDERS, confidence=CONFIDENCE, pilot=pilot)
         return bool((np.array(bound.rdp) > exact).any())
 
     def epsilon(counts: Counts, _: np.random.Generator, *, method: str) -> bool:
@@ -159,7 +159,7 @@ def done(part: str, name: str, size: int, start: float) -> None:
 
 def wrong_outcomes(runs: int) -> Found:
     """Bounds from counts of two worlds, for each method, pair of laws and number of trials."""
-    found: Found = {}
+    figures: Found = {}
     for place, (name, (p, q)) in enumerate(PAIRS.items()):
         for size in SIZES:
             start, rng = time.perf_counter(), np.random.default_rng([place, size])
@@ -167,16 +167,16 @@ def wrong_outcomes(runs: int) -> Found:
             for _ in range(runs):
                 counts = rng.multinomial(size, p), rng.multinomial(size, q)
                 for method, wrong in tests.items():
-                    found[method, name, size] = found.get((method, name, size), 0) + wrong(counts, rng)
+                    figures[method, name, size] = figures.get((method, name, size), 0) + wrong(counts, rng)
             done("counts of outcomes", name, size, start)
-    return found
+    return figures
 
 
 def wrong_votes(runs: int) -> Found:
     """Bounds from random votes: most teachers agree, and the target's teacher does not."""
     counts: Found = {}
-    for place, (name, (law, one)) in enumerate(PAIRS.items()):
-        model = VoteModel.random_shards(law, one[::-1], n_teachers=20)
+    for place, (name, (law, target_law)) in enumerate(PAIRS.items()):
+        model = VoteModel.random_shards(law, target_law[::-1], n_teachers=20)
         exact = divergences(*model.outcome_laws(MECHANISM)) * (1 + 1e-9)
         for size in VOTE_SIZES:
             start, rng = time.perf_counter(), np.random.default_rng([10 + place, size])
@@ -222,7 +222,7 @@ def _counts_of_votes(laws: list[np.ndarray]) -> np.ndarray:
     return table
 
 
-def answers_together(name: str, asked: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+def answers_together(name: str, n_answers: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """The exact laws of how often each question was answered 1, with the target and without."""
     one, other = (
         np.array([[np.mean((ballots == pair).all(axis=1)) for pair in ((i, 0), (i, 1))] for i in range(2)])
@@ -230,7 +230,7 @@ def answers_together(name: str, asked: tuple[int, int]) -> tuple[np.ndarray, np.
     )
     votes = np.arange(TEACHERS + 1)
     answered = ndtr((2 * votes - TEACHERS) / (np.sqrt(2) * MECHANISM.sigma))
-    first, second = (binom.pmf(np.arange(n + 1), n, answered[:, None]) for n in asked)
+    first, second = (binom.pmf(np.arange(n + 1), n, answered[:, None]) for n in n_answers)
     with_target, without = (
         first.T @ _counts_of_votes([one] * (TEACHERS - 1) + [last]) @ second for last in (other, one)
     )
@@ -241,8 +241,10 @@ def wrong_joint(runs: int) -> Found:
     """Bounds on all answers of teachers that are trained once: to one question, and to two together."""
     counts: Found = {}
     settings: dict[str, Any] = {"orders": ORDERS, "confidence": CONFIDENCE}
-    for place, (name, (law, one)) in enumerate(PAIRS.items()):
-        model = VoteModel.random_shards(law[:2] / law[:2].sum(), one[1::-1] / one[:2].sum(), n_teachers=20)
+    for place, (name, (law, target_law)) in enumerate(PAIRS.items()):
+        model = VoteModel.random_shards(
+            law[:2] / law[:2].sum(), target_law[1::-1] / target_law[:2].sum(), n_teachers=20
+        )
         votes = repeated(model, MECHANISM, n_answers=40)
         if votes is None:
             raise RuntimeError("the law of so few answers must have few cells")
@@ -258,13 +260,13 @@ def wrong_joint(runs: int) -> Found:
         pool = BallotPool(
             others=ballots[None], each=TEACHERS - 1, present=changed, absent=ballots, n_classes=2
         )
-        for (times, asked), size in product(ASKED.items(), JOINT_SIZES):
-            start, rng = time.perf_counter(), np.random.default_rng([50 + place, size, sum(asked)])
-            truth = divergences(*answers_together(name, asked)) * (1 + 1e-9) + 1e-13
+        for (times, n_answers), size in product(ASKED.items(), JOINT_SIZES):
+            start, rng = time.perf_counter(), np.random.default_rng([50 + place, size, sum(n_answers)])
+            truth = divergences(*answers_together(name, n_answers)) * (1 + 1e-9) + 1e-13
             key = f"joint, two questions {times}", name, size
             counts[key] = 0
             for _ in range(runs):
-                bound = joint_bound(pool.sampler(), MECHANISM, asked, n_draws=size, rng=rng, **settings)
+                bound = joint_bound(pool.sampler(), MECHANISM, n_answers, n_draws=size, rng=rng, **settings)
                 counts[key] += bool((np.array(bound.rdp) > truth).any())
             done(f"joint, {times}", name, size, start)
     return counts
@@ -292,13 +294,15 @@ def main() -> None:
         f"{runs:,} runs each at confidence {CONFIDENCE:g}, for each of several laws and two sizes", flush=True
     )
     for part in (wrong_outcomes, wrong_votes, wrong_joint, wrong_canaries):
-        found = part(runs)
-        for method in dict.fromkeys(key[0] for key in found):
-            worst = max((count, *key[1:]) for key, count in found.items() if key[0] == method)
+        figures = part(runs)
+        for method in dict.fromkeys(key[0] for key in figures):
+            worst = max((count, *key[1:]) for key, count in figures.items() if key[0] == method)
             high = beta.ppf(0.975, worst[0] + 1, runs - worst[0]) if worst[0] < runs else 1.0
             place = f"{worst[1]}, {worst[2]:,}"
-            said = f"{method:28s} at most {worst[0] / runs:7.2%} (95 % interval up to {high:.2%}): {place}"
-            print(said, flush=True)
+            sentence = (
+                f"{method:28s} at most {worst[0] / runs:7.2%} (95 % interval up to {high:.2%}): {place}"
+            )
+            print(sentence, flush=True)
     print(f"({time.perf_counter() - start:.0f} s)")
 
 

@@ -76,15 +76,15 @@ def on_deals() -> None:
     for deal in range(DEALS):
         start = time.process_time()
         X, y, public, new, truth = dealt(deal)
-        both, mixed_up = np.concatenate([public, new]), np.random.default_rng(0).permutation(y)
-        for voting in each_way(public, X, y, both):
+        joined, mixed_up = np.concatenate([public, new]), np.random.default_rng(0).permutation(y)
+        for voting in each_way(public, X, y, joined):
             for epsilon in EPSILONS:
                 right = voting.right(epsilon, 10**6 + deal, truth)
                 accuracies.setdefault((voting.name, epsilon), []).append(right)
         print(f"  deal {deal}: {time.process_time() - start:.0f} s of one core", flush=True)
         if deal < RIVAL_DEALS:
             rows.append((as_lines(public, X), y, as_lines(public, public), as_lines(public, new), truth))
-            for voting in each_way(public, X, mixed_up, both):
+            for voting in each_way(public, X, mixed_up, joined):
                 mixed.setdefault(voting.name, []).append(voting.right(1.0, 10**6 + deal, truth))
     for (name, epsilon), right in accuracies.items():
         shown("Fashion-MNIST", name, epsilon, right)
@@ -95,10 +95,10 @@ def on_deals() -> None:
     rival(rows)
 
 
-def shown(data: str, way: str, epsilon: float, accuracies: list[np.ndarray]) -> None:
+def shown(data: str, method: str, epsilon: float, accuracies: list[np.ndarray]) -> None:
     """Print the share of public images and of new ones which are right."""
-    said(f"{data}, public, {way}", epsilon, [float(right[:N_PUBLIC].mean()) for right in accuracies])
-    said(f"{data}, new, {way}", epsilon, [float(right[N_PUBLIC:].mean()) for right in accuracies])
+    said(f"{data}, public, {method}", epsilon, [float(right[:N_PUBLIC].mean()) for right in accuracies])
+    said(f"{data}, new, {method}", epsilon, [float(right[N_PUBLIC:].mean()) for right in accuracies])
 
 
 def dealt(deal: int | None) -> tuple[np.ndarray, ...]:
@@ -113,15 +113,17 @@ def dealt(deal: int | None) -> tuple[np.ndarray, ...]:
     ends = np.cumsum([N_PUBLIC, N_NEW, min(N_PRIVATE, _data.MOST_ROWS or N_PRIVATE)])
     public, new, private = np.split(order[: ends[-1]], ends[:-1])
     features = fitted_features(X[public])
-    own, known, fresh = (features.transform(X[part]) for part in (private, public, new))
-    return own, y[private], known, fresh, y[np.r_[public, new]]
+    private_features, public_features, fresh = (
+        features.transform(X[part]) for part in (private, public, new)
+    )
+    return private_features, y[private], public_features, fresh, y[np.r_[public, new]]
 
 
 def fitted_features(public: np.ndarray) -> Pipeline:
     """Greys and edges, their principal components, and a Gaussian kernel with 1,000 public images."""
     parts = make_pipeline(FunctionTransformer(_greys_and_edges), PCA(min(150, len(public)), random_state=0))
-    some = parts.fit_transform(public)[:1000]
-    apart = ((some[:500, None] - some[None, 500:]) ** 2).sum(axis=2)
+    sample = parts.fit_transform(public)[:1000]
+    apart = ((sample[:500, None] - sample[None, 500:]) ** 2).sum(axis=2)
     middle = float(np.median(apart)) if apart.size else 1.0
     kernel = Nystroem(gamma=1 / middle, n_components=min(1000, len(public)), random_state=0)
     return make_pipeline(parts, kernel.fit(parts.transform(public)))
@@ -149,9 +151,12 @@ def rival(deals: list[tuple[np.ndarray, ...]]) -> None:
                 f"public {mean[0]:.4f}, new {mean[1]:.4f}",
                 flush=True,
             )
-        best = max(scores.values(), key=lambda found: float(np.mean(found, axis=0)[0]))
+        best = max(
+            scores.values(),
+            key=lambda results: float(np.mean(results, axis=0)[0]),
+        )
         took = [time.process_time() - start]
-        said("Opacus, Fashion-MNIST, public images", epsilon, [one for one, _ in best], took)
+        said("Opacus, Fashion-MNIST, public images", epsilon, [figures for figures, _ in best], took)
         said("Opacus, Fashion-MNIST, new images", epsilon, [two for _, two in best])
 
 

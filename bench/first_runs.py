@@ -117,8 +117,8 @@ def main() -> None:
                 continue
             name = "machine code of a wheel" if code == "auto" else "no machine code"
             for before, runs in (("nothing compiled before", 1), ("compiled before", RUNS)):
-                for way, options in (("counts", ()), ("100 teachers", ("--teachers", "100"))):
-                    show(f"digits by {way}, {name}, {before}", folder, *options, runs=runs, machine=code)
+                for method, options in (("counts", ()), ("100 teachers", ("--teachers", "100"))):
+                    show(f"digits by {method}, {name}, {before}", folder, *options, runs=runs, machine=code)
         tables(folder)
         for kind in KINDS:
             files = (str(folder / f"private.{kind}"), "--public", str(folder / f"public.{kind}"))

@@ -50,18 +50,19 @@ class Watch:
 def main() -> None:
     """Print milliseconds of a client, and their ratio."""
     for size in SIZES:
-        own, other = [], []
+        our_seconds, their_seconds = [], []
         for _ in range(TRIALS):  # in turn, so that both meet the same load
-            own.append(ours(size))
+            our_seconds.append(ours(size))
             with contextlib.suppress(ImportError):
-                other.append(theirs(size))
+                their_seconds.append(theirs(size))
         k, _ = degree_of(question(size, Identity.fresh()), CLIENTS)
-        line = f"{size:,} values, {CLIENTS} clients, {LOST} lost, {k} neighbours: {np.median(own):.2f} ms"
-        if not other:
+        median = np.median(our_seconds)
+        line = f"{size:,} values, {CLIENTS} clients, {LOST} lost, {k} neighbours: {median:.2f} ms"
+        if not their_seconds:
             print(f"{line}; flwr is not here")
             continue
-        ratio = np.median(other) / np.median(own)
-        print(f"{line}; SecAgg+ {np.median(other):.2f} ms: {ratio:.1f} times ours", flush=True)
+        ratio = np.median(their_seconds) / np.median(our_seconds)
+        print(f"{line}; SecAgg+ {np.median(their_seconds):.2f} ms: {ratio:.1f} times ours", flush=True)
 
 
 def question(size: int, tally: Identity) -> Task:
@@ -111,7 +112,10 @@ def theirs(size: int) -> float:
     ring = sorted({(place - k // 2) % CLIENTS for place in range(k + 1)})  # the first client among neighbours
     states = {number: mod.SecAggPlusState(nid=number) for number in ring}
     public = {n: watch.of(n, partial(mod._setup, state, settings)) for n, state in states.items()}  # noqa: SLF001
-    keys = {str(n): (one[key.PUBLIC_KEY_1], one[key.PUBLIC_KEY_2]) for n, one in public.items()}
+    keys = {
+        str(n): (client_keys[key.PUBLIC_KEY_1], client_keys[key.PUBLIC_KEY_2])
+        for n, client_keys in public.items()
+    }
     shares = {n: watch.of(n, partial(mod._share_keys, state, keys)) for n, state in states.items()}  # noqa: SLF001
     inbox: dict[str, list[Any]] = {key.SOURCE_LIST: [], key.CIPHERTEXT_LIST: []}
     for source, share in shares.items():

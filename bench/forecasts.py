@@ -38,25 +38,26 @@ def main() -> None:
     print(f"{'table':14}{'way':9}{'epsilon':>8}  {'expected (range)':20}{'seen':>7}  runs")
     for name, load in TABLES.items():
         X, y = load(return_X_y=True)
-        for way in WAYS:
+        for method in WAYS:
             for epsilon in EPSILONS:
-                comparison = compared(X, y, way=way, epsilon=epsilon)
+                comparison = compared(X, y, method=method, epsilon=epsilon)
                 text = "no hope"
                 if comparison.expected is not None:
                     low, best, high = comparison.expected
                     text = f"{best:.3f} ({low:.3f} to {high:.3f})"
                 got = f"{np.mean(comparison.accuracies):7.3f}" if comparison.accuracies else "      -"
                 print(
-                    f"{name:14}{way:9}{epsilon:8g}  {text:20}{got}  {len(comparison.accuracies)}", flush=True
+                    f"{name:14}{method:9}{epsilon:8g}  {text:20}{got}  {len(comparison.accuracies)}",
+                    flush=True,
                 )
 
 
-def compared(X: np.ndarray, y: np.ndarray, *, way: str, epsilon: float) -> Seen:
+def compared(X: np.ndarray, y: np.ndarray, *, method: str, epsilon: float) -> Seen:
     """Plan from the proxy, then run on fresh deals of the same rows."""
     n_rows, n_classes = len(y), len(np.unique(y))
     ends = np.cumsum([round(share * n_rows) for share in (_PROXY, _PRIVATE, _PUBLIC)])
     delta = min(1e-5, 0.1 / n_rows)
-    model = PATEClassifier(way=way, epsilon=epsilon, delta=delta, random_state=0)
+    model = PATEClassifier(way=method, epsilon=epsilon, delta=delta, random_state=0)
     expected, accuracies = None, []
     for deal in range(DEALS):
         order = np.random.default_rng(deal).permutation(n_rows)

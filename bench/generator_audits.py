@@ -75,7 +75,7 @@ def coins(rng: np.random.Generator) -> np.ndarray:
 
 def tables(rng: np.random.Generator, *, method: str) -> Audited:
     """Counts of a table in which every canary has a value of its own."""
-    included, other, n = coins(rng), coins(rng), CANARIES
+    included, null_coins, n = coins(rng), coins(rng), CANARIES
     names = [str(k) for k in range(n)]
     columns: dict[str, Any] = {name: {"categories": names} for name in ("a", "b", "c")}
     codes = np.array([[k, k, k] for k in range(n)])
@@ -96,13 +96,15 @@ def tables(rng: np.random.Generator, *, method: str) -> Audited:
     claim = Curve.gaussian(
         sensitivity=1.0, sigma=sum(m.sigma_of(columns) ** -2 for columns in generator.tables_) ** -0.5
     )
-    scores, null = (marginal_scores(generator.counts_, m, codes, each) for each in (included, other))
+    scores, null = (
+        marginal_scores(generator.counts_, m, codes, inclusion) for inclusion in (included, null_coins)
+    )
     return Audited(scores, null, claim)
 
 
 def linked(rng: np.random.Generator) -> Audited:
     """Counts of first rows and of steps of persons, each of whom has two rows with a value of their own."""
-    included, other = coins(rng), coins(rng)
+    included, null_coins = coins(rng), coins(rng)
     names = [str(k) for k in range(CANARIES)]
     schema = Schema.from_dict({"a": {"categories": names}})
     who, order = np.repeat(np.arange(CANARIES)[included], 2), np.tile([0, 1], int(included.sum()))
@@ -119,39 +121,43 @@ def linked(rng: np.random.Generator) -> Audited:
             place = tuple(begin + j for j in columns)
             tables[name_of(place)] = table
             noise[place] = part.sigma_of(columns) / part.grain
-    both = SimpleNamespace(sizes=first.sizes + following.sizes, grain=1, sigma_of=noise.__getitem__)
-    one, zero = np.arange(CANARIES), np.zeros(CANARIES, dtype=np.int64)
-    codes = np.column_stack([one, zero + 1, one, one, zero])
+    joint = SimpleNamespace(sizes=first.sizes + following.sizes, grain=1, sigma_of=noise.__getitem__)
+    first_codes, zero = np.arange(CANARIES), np.zeros(CANARIES, dtype=np.int64)
+    codes = np.column_stack([first_codes, zero + 1, first_codes, first_codes, zero])
     claim = Curve.gaussian(sensitivity=1.0, sigma=sum(sigma**-2 for sigma in noise.values()) ** -0.5)
-    scores, null = (marginal_scores(tables, cast("Any", both), codes, each) for each in (included, other))
+    scores, null = (
+        marginal_scores(tables, cast("Any", joint), codes, inclusion) for inclusion in (included, null_coins)
+    )
     return Audited(scores, null, claim)
 
 
 def votes(rng: np.random.Generator) -> Audited:
     """Votes for candidates, of which each canary is nearest to one of its own."""
-    included, other, candidates = coins(rng), coins(rng), 10 * np.eye(CANARIES)
+    included, null_coins, candidates = coins(rng), coins(rng), 10 * np.eye(CANARIES)
     model = Evolution(candidates, vary=lambda winners, _: winners, n_rounds=1, epsilon=EPSILON, delta=DELTA)
     model.fit(candidates[included], rng=rng)
-    scores, null = (sum_scores(model.votes_, np.eye(CANARIES), each) for each in (included, other))
+    scores, null = (
+        sum_scores(model.votes_, np.eye(CANARIES), inclusion) for inclusion in (included, null_coins)
+    )
     return Audited(scores, null, Curve.gaussian(sensitivity=1.0, sigma=model.mechanism_.sigma))
 
 
 def noisy_sums(fit: Callable[[], Any]) -> list[np.ndarray]:
     """All tables of sums that a fit drew noise for, with it, in their order."""
-    drawn, with_noise = [], sums.with_noise
+    draws, with_noise = [], sums.with_noise
 
     def kept(*arguments: Any, **how: Any) -> np.ndarray:
-        drawn.append(with_noise(*arguments, **how))
-        return drawn[-1]
+        draws.append(with_noise(*arguments, **how))
+        return draws[-1]
 
     with patch.object(sums, "with_noise", kept):
         fit()
-    return drawn
+    return draws
 
 
 def orthogonal(noisy: np.ndarray, claim: Curve, rng: np.random.Generator, included: np.ndarray) -> Audited:
     """Scores of canaries, each of which adds 1 to a noisy number of its own."""
-    scores, null = (sum_scores(noisy, np.eye(CANARIES), each) for each in (included, coins(rng)))
+    scores, null = (sum_scores(noisy, np.eye(CANARIES), inclusion) for inclusion in (included, coins(rng)))
     return Audited(scores, null, claim)
 
 
@@ -216,12 +222,12 @@ def gradients(rng: np.random.Generator) -> Audited:
     """Noisy gradients of all steps of a mixture's network; each canary has a weight of its own."""
     from ostraka.nets.private import PrivateTraining
 
-    included, drawn, step = coins(rng), [], PrivateTraining.step
+    included, draws, step = coins(rng), [], PrivateTraining.step
 
     def kept(training: PrivateTraining, sample: Any) -> torch.Tensor:
         loss = step(training, sample)
         (weights,) = training.modules[0].parameters()
-        drawn.append(cast("torch.Tensor", weights.grad).numpy()[0] * max(float(training.expected[0]), 1.0))
+        draws.append(cast("torch.Tensor", weights.grad).numpy()[0] * max(float(training.expected[0]), 1.0))
         return loss
 
     mechanism, model = mixture(), DPGM()
@@ -230,8 +236,8 @@ def gradients(rng: np.random.Generator) -> Audited:
         patch.object(PrivateTraining, "step", kept),
     ):
         model.fit(np.eye(CANARIES)[included], rng=rng)
-    claim = Curve.gaussian(sensitivity=1.0, sigma=mechanism.training.sigma / math.sqrt(len(drawn)))
-    return orthogonal(np.mean(drawn, axis=0), claim, rng, included)
+    claim = Curve.gaussian(sensitivity=1.0, sigma=mechanism.training.sigma / math.sqrt(len(draws)))
+    return orthogonal(np.mean(draws, axis=0), claim, rng, included)
 
 
 def rows_and_canaries(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -242,29 +248,32 @@ def rows_and_canaries(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]
 
 def nearest_centre(rng: np.random.Generator) -> Audited:
     """Centres of k-means."""
-    (rows, canaries), included, other = rows_and_canaries(rng), coins(rng), coins(rng)
+    (rows, canaries), included, null_coins = rows_and_canaries(rng), coins(rng), coins(rng)
     model = PrivateKMeans(n_clusters=20, n_iterations=2, epsilon=EPSILON, delta=DELTA).fit(
         np.concatenate([rows, 5 * canaries[included]]), rng=rng
     )
-    scores, null = (nearest_scores(model.cluster_centers_, 5 * canaries, each) for each in (included, other))
+    scores, null = (
+        nearest_scores(model.cluster_centers_, 5 * canaries, inclusion)
+        for inclusion in (included, null_coins)
+    )
     return Audited(scores, null, None)
 
 
 def networks(rng: np.random.Generator) -> Audited:
     """Samples of a mixture of Boltzmann machines."""
-    (rows, canaries), included, other = rows_and_canaries(rng), coins(rng), coins(rng)
+    (rows, canaries), included, null_coins = rows_and_canaries(rng), coins(rng), coins(rng)
     model = DPGM(n_clusters=2, generator="rbm", steps=10, sampling_rate=0.2, epsilon=EPSILON, delta=DELTA)
     sampled, _ = model.fit(np.concatenate([rows, canaries[included]]), rng=rng).sample(200)
-    scores, null = (nearest_scores(sampled, canaries, each) for each in (included, other))
+    scores, null = (nearest_scores(sampled, canaries, inclusion) for inclusion in (included, null_coins))
     return Audited(scores, null, None)
 
 
 def gaussians(rng: np.random.Generator) -> Audited:
     """Samples of a mixture of Gaussians of low rank."""
-    (rows, canaries), included, other = rows_and_canaries(rng), coins(rng), coins(rng)
+    (rows, canaries), included, null_coins = rows_and_canaries(rng), coins(rng), coins(rng)
     model = DPGM(n_clusters=2, generator="gaussian", epsilon=EPSILON, delta=DELTA)
     sampled, _ = model.fit(np.concatenate([rows, canaries[included]]), rng=rng).sample(200)
-    scores, null = (nearest_scores(sampled, canaries, each) for each in (included, other))
+    scores, null = (nearest_scores(sampled, canaries, inclusion) for inclusion in (included, null_coins))
     return Audited(scores, null, None)
 
 
@@ -294,15 +303,18 @@ def bound(scores: Scores | list[Scores], claim: Curve | None, confidence: float 
     return bound_of_run.epsilon / EPSILON
 
 
-def run(name: str, seed: int, kept: Kept) -> Audited:
+def run(name: str, seed: int, store: Kept) -> Audited:
     """One run, or what was kept of it."""
-    line = kept.get(name, seed)
+    line = store.get(name, seed)
     if line is None:
-        one = KINDS[name](np.random.default_rng(seed))
-        mu = None if one.claim is None else math.sqrt(one.claim.mu_squared)
+        generator = KINDS[name](np.random.default_rng(seed))
+        mu = None if generator.claim is None else math.sqrt(generator.claim.mu_squared)
         parts = ("values", "members", "others")
-        sides = [{part: getattr(side, part).tolist() for part in parts} for side in (one.scores, one.null)]
-        line = kept.add(name, seed, mu=mu, scores=sides[0], null=sides[1])
+        sides = [
+            {part: getattr(side, part).tolist() for part in parts}
+            for side in (generator.scores, generator.null)
+        ]
+        line = store.add(name, seed, mu=mu, scores=sides[0], null=sides[1])
     scores, null = (
         Scores(**{part: np.array(numbers) for part, numbers in line[side].items()})
         for side in ("scores", "null")
@@ -311,12 +323,12 @@ def run(name: str, seed: int, kept: Kept) -> Audited:
     return Audited(scores, null, claim)
 
 
-def audited(name: str, runs: int, kept: Kept) -> None:
+def audited(name: str, runs: int, store: Kept) -> None:
     """Bounds of single runs, of runs together where canaries are independent, and of null worlds."""
     start = time.perf_counter()
-    bounds = [run(name, seed, kept) for seed in range(runs)]
-    usual, strict = ([bound(each.scores, each.claim, c) for each in bounds] for c in (0.95, STRICT))
-    null = [bound(each.null, each.claim) for each in bounds]
+    bounds = [run(name, seed, store) for seed in range(runs)]
+    usual, strict = ([bound(trial.scores, trial.claim, c) for trial in bounds] for c in (0.95, STRICT))
+    null = [bound(trial.null, trial.claim) for trial in bounds]
     print(
         f"  {name}: {runs} runs of {CANARIES} canaries at epsilon {EPSILON:g}: above the price in "
         f"{sum(share > 1 for share in usual)} at 95 %, in {sum(share > 1 for share in strict)} at "
@@ -328,7 +340,7 @@ def audited(name: str, runs: int, kept: Kept) -> None:
     if claim is None:
         return
     every = one_run_lower_bound(
-        [each.scores for each in bounds],
+        [trial.scores for trial in bounds],
         delta=DELTA,
         curve=claim,
         independent=True,
@@ -338,7 +350,7 @@ def audited(name: str, runs: int, kept: Kept) -> None:
     print(f"    right guesses {every.right / every.guesses:.4f}, by the noise {expected:.4f}")
     parts = [bounds[k : k + TOGETHER] for k in range(0, runs - TOGETHER + 1, TOGETHER)]
     for confidence in (0.95, STRICT):
-        shares = [bound([each.scores for each in part], claim, confidence) for part in parts]
+        shares = [bound([trial.scores for trial in part], claim, confidence) for part in parts]
         print(
             f"    {TOGETHER * CANARIES:,} canaries of {TOGETHER} runs, {len(parts)} times, {confidence:.1%}: "
             f"{np.mean(shares):.2f} of the price ({min(shares):.2f} to {max(shares):.2f})",
@@ -349,9 +361,9 @@ def audited(name: str, runs: int, kept: Kept) -> None:
 def main(words: list[str] | None = None) -> None:
     """All generators, or those named after the file that keeps the scores."""
     path, *names = words or [""]
-    kept = Kept(Path(path) if path else None, "name", "seed")
+    store = Kept(Path(path) if path else None, "name", "seed")
     for name in names or KINDS:
-        audited(name, RUNS, kept)
+        audited(name, RUNS, store)
 
 
 if __name__ == "__main__":

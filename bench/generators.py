@@ -59,14 +59,14 @@ def white_box(epsilon: float) -> None:
     )
     mechanism, canaries = GaussianSums(n_columns=CANARIES, sigma=sigma), np.eye(CANARIES)
     claim = Curve.gaussian(sensitivity=1.0, sigma=sigma)
-    found: dict[str, list[float]] = {name: [] for name in (DEPENDENT, *SEPARATE)}
+    figures: dict[str, list[float]] = {name: [] for name in (DEPENDENT, *SEPARATE)}
     for seed in range(FIRST, FIRST + SUMS):
         rng = np.random.default_rng(seed)
         included = rng.random(CANARIES) < 0.5
         released = mechanism.release(Private(canaries[included], ONE_ROW), rng=rng)
         scores = sum_scores(released, canaries, included)
         bound = one_run_lower_bound(scores, delta=DELTA, curve=claim, rng=rng)
-        found[DEPENDENT].append(bound.epsilon / epsilon)
+        figures[DEPENDENT].append(bound.epsilon / epsilon)
         for name, (confidence, part) in SEPARATE.items():
             bound = one_run_lower_bound(
                 scores,
@@ -77,9 +77,9 @@ def white_box(epsilon: float) -> None:
                 guesses=CANARIES // part,
                 rng=rng,
             )
-            found[name].append(bound.epsilon / epsilon)
+            figures[name].append(bound.epsilon / epsilon)
     print(f"  white box, noisy sums at epsilon {epsilon:g}, {CANARIES:,} canaries, {SUMS} runs:")
-    for name, shares in found.items():
+    for name, shares in figures.items():
         print(f"    {name}: {_shares(shares)}", flush=True)
 
 
@@ -90,18 +90,18 @@ def _shares(shares: list[float]) -> str:
     )
 
 
-def copies(epsilon: float, made: Callable[[int], PrivateKMeans | DPGM], *, what: str) -> None:
+def copies(epsilon: float, make: Callable[[int], PrivateKMeans | DPGM], *, what: str) -> None:
     """Classifiers learn from labelled samples of a generator of MNIST, and are judged on real images.
 
     Samples are numbers from 0 to 1, or entries of 0 and 1 drawn by them (``binary=True``): both of one
     release, which costs epsilon once.
     """
     private, _, new = mnist()
-    found: dict[str, list[list[float]]] = {"numbers": [], "drawn entries": []}
+    figures: dict[str, list[list[float]]] = {"numbers": [], "drawn entries": []}
     for seed in range(FIRST, FIRST + COPIES):
         rng = np.random.default_rng(seed)
-        model = made(seed).fit(private.X, private.y, classes=list(range(10)), rng=rng)
-        for name, each in found.items():
+        model = make(seed).fit(private.X, private.y, classes=list(range(10)), rng=rng)
+        for name, values in figures.items():
             model.binary = name == "drawn entries"
             rows, labels = model.sample(SAMPLES, random_state=seed)
             learners = (
@@ -110,9 +110,9 @@ def copies(epsilon: float, made: Callable[[int], PrivateKMeans | DPGM], *, what:
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # so many epochs, and no more
-                each.append([learner.fit(rows, labels).score(new.X, new.y) for learner in learners])
+                values.append([learner.fit(rows, labels).score(new.X, new.y) for learner in learners])
     print(f"  MNIST, {what} at epsilon {epsilon:g}, {SAMPLES:,} samples, {COPIES} seeds:")
-    for name, scores in found.items():
+    for name, scores in figures.items():
         (near, network), spread = np.mean(scores, axis=0), np.ptp(scores, axis=0).max()
         print(
             f"    {name}: right on {len(new.y):,} real images {near:.3f} by the nearest sample, "

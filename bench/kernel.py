@@ -78,30 +78,34 @@ def main() -> None:
     print(f"first use, compiled or read from the cache: {time.perf_counter() - start:.2f} s")
 
     rate = len(ten) / seconds(lambda: mechanism.log_outcomes(ten))
-    few = ten[:: len(ten) // 20]
-    quad_rate = len(few) / seconds(lambda: [by_quad(row) for row in few], repeats=2)
-    agree = max(np.abs(np.exp(mechanism.log_outcomes([row])[0]) - by_quad(row)).max() for row in few)
+    sample = ten[:: len(ten) // 20]
+    quad_rate = len(sample) / seconds(lambda: [by_quad(row) for row in sample], repeats=2)
+    agree = max(np.abs(np.exp(mechanism.log_outcomes([row])[0]) - by_quad(row)).max() for row in sample)
     print(f"log_outcomes: {rate:,.0f} histograms of ten classes a second")
     print(f"scipy.integrate.quad: {quad_rate:,.1f} a second, the same to {agree:.0e}")
     print(f"ratio: {rate / quad_rate:,.0f}")
-    each = busy(lambda: mechanism.log_outcomes(ten)) / len(ten)
-    by_hand = busy(lambda: [by_quad(row) for row in few]) / len(few)
-    print(f"by processor time: {each * 1e6:.1f} us against {by_hand * 1e3:.1f} ms; on two idle cores")
-    print(f"  {2 / each:,.0f} a second, ratio {2 * by_hand / each:,.0f} (quad uses one)")
+    single = busy(lambda: mechanism.log_outcomes(ten)) / len(ten)
+    by_hand = busy(lambda: [by_quad(row) for row in sample]) / len(sample)
+    print(f"by processor time: {single * 1e6:.1f} us against {by_hand * 1e3:.1f} ms; on two idle cores")
+    print(f"  {2 / single:,.0f} a second, ratio {2 * by_hand / single:,.0f} (quad uses one)")
 
     several = ten[:SEVERAL]
-    each = seconds(lambda: exact_curve(mechanism, several), repeats=3) / len(several)
+    single = seconds(lambda: exact_curve(mechanism, several), repeats=3) / len(several)
     print(
-        f"exact_curve, {len(ORDERS)} orders, both directions, ten classes: {each * 1e3:.3f} ms a histogram,"
+        f"exact_curve, {len(ORDERS)} orders, both directions, ten classes: {single * 1e3:.3f} ms a histogram,"
     )
-    print(f"  {each * len(several):.2f} s for {len(several):,};")
-    each = busy(lambda: exact_curve(mechanism, several)) / len(several)
-    print(f"  by processor time {each * 1e3:.3f} ms, so {each * len(several) / 2:.2f} s on two idle cores")
+    print(f"  {single * len(several):.2f} s for {len(several):,};")
+    single = busy(lambda: exact_curve(mechanism, several)) / len(several)
+    print(
+        f"  by processor time {single * 1e3:.3f} ms, so {single * len(several) / 2:.2f} s on two idle cores"
+    )
     for n_teachers in BALLOTS:
         hundred = histograms(20, n_classes=100, n_teachers=n_teachers)
-        each = seconds(lambda rows=hundred: exact_curve(mechanism, rows), repeats=2) / len(hundred)
+        single = seconds(lambda rows=hundred: exact_curve(mechanism, rows), repeats=2) / len(hundred)
         levels = np.mean([np.unique(row).size for row in hundred])
-        print(f"  a hundred classes, {n_teachers:,} votes, {levels:.0f} distinct counts: {each * 1e3:.1f} ms")
+        print(
+            f"  a hundred classes, {n_teachers:,} votes, {levels:.0f} distinct counts: {single * 1e3:.1f} ms"
+        )
     print(f"memory: {megabytes():.0f} MB at most")
 
 

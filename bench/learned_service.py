@@ -86,35 +86,35 @@ def prepared(folder: Path, *, n_teachers: int) -> None:
     ).save(folder)
 
 
-def loaded(folder: Path, way: str, seed: int, program: str) -> dict[str, float]:
+def loaded(folder: Path, method: str, seed: int, program: str) -> dict[str, float]:
     """Start, warm up, load and stop; return wrk's figures, and the server's processor time per answer."""
     (folder / "service").mkdir(mode=0o700, exist_ok=True)
     keyring = Keyring(folder / "service" / "keys.json", bytes.fromhex(service.PEPPER))
     key = keyring.add(f"load-{time.time_ns()}", role="client", epsilon=1.0)
     port, where = service.free_port(), f"sqlite:///{folder / 'service' / 'ledger.sqlite'}"
-    script = (SLOW if way == WAYS[1] else "") + service.SERVE
+    script = (SLOW if method == WAYS[1] else "") + service.SERVE
     command = [sys.executable, "-c", script, str(folder), str(port), where]
     server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     lua = folder / "load.lua"
     try:
         service.wait_for(port, server)
-        told: dict[str, float] = {}
+        figures: dict[str, float] = {}
         for turn, seconds in (*(((1, 1),) if WARM else ()), (2, SECONDS)):
             lua.write_text(LUA.format(seed=10 * seed + turn, n=service.N_FEATURES, key=key))
             before = service.cpu(server.pid)
-            told = _wrk(program, lua, port, seconds)
-            told["cpu"] = 1e6 * (service.cpu(server.pid) - before) / max(told["requests"], 1)
+            figures = _wrk(program, lua, port, seconds)
+            figures["cpu"] = 1e6 * (service.cpu(server.pid) - before) / max(figures["requests"], 1)
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(60)
-    return told
+    return figures
 
 
 def _wrk(program: str, lua: Path, port: int, seconds: int) -> dict[str, float]:
     command = [program, "-t", "2", "-c", str(CONNECTIONS), "-d", f"{seconds}s", "-s", str(lua)]
     command += ["--timeout", "20s", f"http://127.0.0.1:{port}"]
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return dict(json.loads(said[said.index('{"requests"') :]))
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return dict(json.loads(output[output.index('{"requests"') :]))
 
 
 def main(runs: int | None = None) -> None:
@@ -122,23 +122,26 @@ def main(runs: int | None = None) -> None:
     if program is None:
         print("left out: wrk is not installed (apt-get install wrk)")
         return
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    measurements: dict[str, list[dict[str, float]]] = {method: [] for method in WAYS}
     with tempfile.TemporaryDirectory(dir=os.environ.get("OSTRAKA_BENCH_DIR")) as path:
         prepared(Path(path) / "teachers", n_teachers=N_TEACHERS)
         for run in range(RUNS if runs is None else runs):
             for number, way in enumerate(WAYS if run % 2 == 0 else WAYS[::-1]):
-                told = loaded(Path(path), way, 2 * run + number, program)
-                found[way].append(told)
-                rate = told["requests"] / told["seconds"]
+                figures = loaded(Path(path), way, 2 * run + number, program)
+                measurements[way].append(figures)
+                rate = figures["requests"] / figures["seconds"]
                 print(
-                    f"{way}: {rate:,.0f} answers a second, p50 {told['p50']:.1f} ms, "
-                    f"p99 {told['p99']:.1f} ms, {told['failed']:.0f} failed; "
-                    f"server {told['cpu']:.0f} us an answer; "
+                    f"{way}: {rate:,.0f} answers a second, p50 {figures['p50']:.1f} ms, "
+                    f"p99 {figures['p99']:.1f} ms, {figures['failed']:.0f} failed; "
+                    f"server {figures['cpu']:.0f} us an answer; "
                     f"load {os.getloadavg()[0]:.1f}",
                     flush=True,
                 )
-    rates = {way: statistics.median(t["requests"] / t["seconds"] for t in found[way]) for way in WAYS}
-    work = {way: statistics.median(t["cpu"] for t in found[way]) for way in WAYS}
+    rates = {
+        method: statistics.median(t["requests"] / t["seconds"] for t in measurements[method])
+        for method in WAYS
+    }
+    work = {method: statistics.median(t["cpu"] for t in measurements[method]) for method in WAYS}
     print(
         f"medians: {rates[WAYS[0]]:,.0f} against {rates[WAYS[1]]:,.0f} answers a second "
         f"({rates[WAYS[0]] / rates[WAYS[1]]:.2f} times), {work[WAYS[0]]:.0f} against {work[WAYS[1]]:.0f} us"

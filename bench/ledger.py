@@ -103,10 +103,10 @@ def alone(folder: Path) -> Iterator[str]:
         spent: dict[str, list[float]] = {"charge": [], "insert": []}
         for _ in range(ROUNDS):
             for name, work in (("charge", charge), ("insert", insert)):
-                begun = time.process_time()
+                start = time.process_time()
                 for _ in range(ALONE):
                     work()
-                spent[name].append((time.process_time() - begun) / ALONE)
+                spent[name].append((time.process_time() - start) / ALONE)
     for name, times in spent.items():
         yield f"alone: {name} {1e3 * np.median(times):.3f} ms of processor, fastest {1e3 * min(times):.3f}"
     yield f"  ratio of both {np.median(spent['charge']) / np.median(spent['insert']):.2f}"

@@ -120,9 +120,9 @@ def verify(folder: Path) -> HotPath:
 
 def masks() -> HotPath:
     def limit() -> None:
-        own = X25519PrivateKey.generate()
+        private_key = X25519PrivateKey.generate()
         for _ in range(_NEIGHBOURS):
-            own.exchange(X25519PrivateKey.generate().public_key())
+            private_key.exchange(X25519PrivateKey.generate().public_key())
             Cipher(ChaCha20(bytes(32), bytes(16)), None).encryptor().update(bytes(4 * _VALUES))
 
     return HotPath(
@@ -205,9 +205,9 @@ def figures(path: HotPath) -> tuple[float, float]:
     path.ours()  # what is loaded once
     for _ in range(ROUNDS):
         for work, times in zip((path.ours, path.limit), spent, strict=True):
-            begun = time.process_time()
+            start = time.process_time()
             work()
-            times.append(time.process_time() - begun)
+            times.append(time.process_time() - start)
     return max(min(spent[0]), 1e-9), max(min(spent[1]), 1e-9)
 
 
@@ -225,12 +225,12 @@ def main() -> None:
         paths = (release(), ballots(), *in_files, masks(), rows(), noise(), audit())
         for path in paths:
             ours, limit = figures(path)
-            far = ours / limit
-            if far > FAR and PAGE is not None and not path.why:
-                raise ValueError(f"{path.name} is {far:.1f} times its limit: mend it, or say why")
-            why = path.why if far > FAR else ""
-            print(f"{path.name}: {said(ours)}, limit {said(limit)} ({path.least}), {far:.1f} x", flush=True)
-            cells = (path.name, said(ours), said(limit), f"{far:.1f} ×", path.least, path.peer, why)
+            ratio = ours / limit
+            if ratio > FAR and PAGE is not None and not path.why:
+                raise ValueError(f"{path.name} is {ratio:.1f} times its limit: mend it, or say why")
+            why = path.why if ratio > FAR else ""
+            print(f"{path.name}: {said(ours)}, limit {said(limit)} ({path.least}), {ratio:.1f} x", flush=True)
+            cells = (path.name, said(ours), said(limit), f"{ratio:.1f} ×", path.least, path.peer, why)
             lines.append(f"| {' | '.join(cells)} |")
     if PAGE is not None:
         PAGE.write_text(

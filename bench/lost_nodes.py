@@ -45,26 +45,26 @@ def trained(shards: list[Shard], lost_at: float | None) -> tuple[float, bytes, i
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     others = [cluster.add_node(num_cpus=1) for _ in range(NODES - 1)]
-    told: list[int] = []
+    counts: list[int] = []
 
     def on_progress(done: int, total: int) -> None:
-        told.append(done)
+        counts.append(done)
         if lost_at is not None and others and done >= lost_at * total:
             cluster.remove_node(others.pop(), allow_graceful=False)
             others.clear()
 
     os.environ["RAY_ADDRESS"] = cluster.address
     try:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         teachers = spread(
             partial(slowly, pause=SLEEP), shards, engine="ray", n_jobs=None, on_progress=on_progress
         )
-        took = time.perf_counter() - begun
+        took = time.perf_counter() - start
     finally:
         del os.environ["RAY_ADDRESS"]
         ray.shutdown()
         cluster.shutdown()
-    return took, b"".join(teacher.model.coef_.tobytes() for teacher in teachers), len(told)
+    return took, b"".join(teacher.model.coef_.tobytes() for teacher in teachers), len(counts)
 
 
 def main() -> None:
@@ -80,16 +80,16 @@ def main() -> None:
     seeds = np.random.SeedSequence(0).spawn(TEACHERS)
     shards = [Shard(X[rows], y[rows], seed, 0) for rows, seed in zip(dealt, seeds, strict=True)]
     trained(shards[: 4 * NODES], None)  # workers load what they need
-    whole, model, told = trained(shards, None)
+    usual, model, counts = trained(shards, None)
     print(
-        f"  {NODES} nodes, {TEACHERS} teachers: {whole:.1f} s undisturbed, progress told {told} times",
+        f"  {NODES} nodes, {TEACHERS} teachers: {usual:.1f} s undisturbed, progress told {counts} times",
         flush=True,
     )
     for share in SHARES:
-        took, other, told = trained(shards, share)
-        assert other == model, "another training"
+        took, second_model, counts = trained(shards, share)
+        assert second_model == model, "another training"
         print(
-            f"  a node killed at {share:.0%}: {took:.1f} s, {took / whole:.2f} x, progress {told} times",
+            f"  a node killed at {share:.0%}: {took:.1f} s, {took / usual:.2f} x, progress {counts} times",
             flush=True,
         )
 

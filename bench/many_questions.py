@@ -29,12 +29,12 @@ QUICK = {"QUESTIONS": 40, "PUBLIC": 80, "AT_ONCE": False}
 
 def timed(module: Any, name: str, spent: dict[str, float]) -> AbstractContextManager[object]:
     """Let a function of a module add its processor time to ``spent``, for a while."""
-    whole: Callable[..., Any] = getattr(module, name)
+    function: Callable[..., Any] = getattr(module, name)
 
-    def work(*given: Any, **named: Any) -> Any:
+    def work(*arguments: Any, **named: Any) -> Any:
         start = time.process_time()
         try:
-            return whole(*given, **named)
+            return function(*arguments, **named)
         finally:
             spent[name] = spent.get(name, 0.0) + time.process_time() - start
 

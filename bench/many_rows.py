@@ -68,15 +68,15 @@ def main() -> None:
         place = Path(name)
         parquet.write_table(rows(np.random.default_rng(1), PUBLIC), place / "public.parquet")
         for n in (ROWS // 2, ROWS):
-            begun, path = time.process_time(), place / f"{n}.parquet"
+            start, path = time.process_time(), place / f"{n}.parquet"
             write(path, n)
-            size, spent = path.stat().st_size / 2**20, time.process_time() - begun
+            size, spent = path.stat().st_size / 2**20, time.process_time() - start
             print(f"{n:,} rows, {size:,.0f} MiB, written in {spent:.0f} s of processor")
-            for number, (way, options) in enumerate(WAYS.items()):
+            for number, (method, options) in enumerate(WAYS.items()):
                 whose = "--person who" if PEOPLE else ""
                 typed = f"learn {path.name} --public public.parquet --label label {whose} {options} --yes"
                 spent, peak = learned([*typed.split(), "--out", f"{n}-{number}"], place)
-                print(f"  {way}: {spent:.1f} s of processor, {peak:,.0f} MiB at most", flush=True)
+                print(f"  {method}: {spent:.1f} s of processor, {peak:,.0f} MiB at most", flush=True)
             path.unlink()
 
 
@@ -85,10 +85,12 @@ def learned(typed: list[str], place: Path) -> tuple[float, float]:
     process = subprocess.Popen(
         [sys.executable, "-c", LEARN, *typed], cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    _, status, used = os.wait4(process.pid, 0)
+    _, status, resources = os.wait4(process.pid, 0)
     if os.waitstatus_to_exitcode(status):
         raise RuntimeError(f"ostraka {' '.join(typed)} failed")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / (1024 if sys.platform != "darwin" else 2**20)
+    return resources.ru_utime + resources.ru_stime, resources.ru_maxrss / (
+        1024 if sys.platform != "darwin" else 2**20
+    )
 
 
 if __name__ == "__main__":

@@ -44,14 +44,14 @@ def write(path: Path) -> None:
     for begin in range(0, ROWS, PART):
         n, columns, before = min(PART, ROWS - begin), {}, np.zeros(0)
         for name, kind in schema().items():
-            drawn = rng.integers(0, 10, n)
+            column = rng.integers(0, 10, n)
             if before.size:
-                drawn = np.where(rng.random(n) < 0.5, before, drawn)
-            before = drawn
+                column = np.where(rng.random(n) < 0.5, before, column)
+            before = column
             if "edges" in kind:
-                columns[name] = pa.array(drawn * 10 + rng.integers(0, 10, n))
+                columns[name] = pa.array(column * 10 + rng.integers(0, 10, n))
             else:
-                columns[name] = pa.DictionaryArray.from_arrays(pa.array(drawn.astype(np.int8)), WORDS)
+                columns[name] = pa.DictionaryArray.from_arrays(pa.array(column.astype(np.int8)), WORDS)
         table = pa.table(columns)
         writer = writer or pq.ParquetWriter(path, table.schema)
         writer.write_table(table)

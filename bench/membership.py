@@ -105,12 +105,16 @@ def rates(models: ReferenceModels, n_references: int) -> dict[str, np.ndarray]:
             statistics = references.statistics(target_says, method=method)
             scores = Scores.of(members=statistics[member], others=statistics[~member])
             rates_by_method[method].append([scores.auc(), scores.tpr(fpr=0.001), scores.tpr(fpr=0.01)])
-    return {method: np.array(each) for method, each in rates_by_method.items()}
+    return {method: np.array(method_rates) for method, method_rates in rates_by_method.items()}
 
 
 def against_the_best(rates: dict[str, np.ndarray], column: int) -> str:
     """The hierarchical statistic less the best other one by its mean, and a 95 % interval over targets."""
-    means = {method: each[:, column].mean() for method, each in rates.items() if method != "hierarchical"}
+    means = {
+        method: method_rates[:, column].mean()
+        for method, method_rates in rates.items()
+        if method != "hierarchical"
+    }
     best = max(means, key=lambda method: means[method])
     gaps = rates["hierarchical"][:, column] - rates[best][:, column]
     draws = np.random.default_rng(0).integers(len(gaps), size=(DRAWS, len(gaps)))
@@ -126,8 +130,8 @@ def main() -> None:
         for n_references in REFERENCES:
             table = rates(models, n_references)
             print(f"  {n_references} references")
-            for method, each in table.items():
-                auc, strict, usual = each.mean(axis=0)
+            for method, method_rates in table.items():
+                auc, strict, usual = method_rates.mean(axis=0)
                 print(f"    {method}: AUC {auc:.3f}, TPR at 0.1 % {strict:.2%}, at 1 % {usual:.2%}")
             for column, what in enumerate(("AUC", "TPR at 0.1 %", "TPR at 1 %")):
                 print(f"    hierarchical, {what}: {against_the_best(table, column)}", flush=True)

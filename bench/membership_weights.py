@@ -109,7 +109,7 @@ def main() -> None:
                 statistics.RATIO_WEIGHT, statistics.RATIO_MODELS = pair
                 table = membership.rates(models, n_references)
                 sentences = [membership.against_the_best(table, column) for column in range(3)]
-                below[pair] += sum(each.endswith("below") for each in sentences)
+                below[pair] += sum(sentence.endswith("below") for sentence in sentences)
                 print(f"  {n_references} references, w and m {pair}: " + "; ".join(sentences), flush=True)
     statistics.RATIO_WEIGHT, statistics.RATIO_MODELS = defaults
     for pair, count in below.items():

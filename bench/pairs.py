@@ -63,7 +63,7 @@ def neighbours(counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 def random_histograms(n_classes: int, n_ballots: int, n: int, *, rng: np.random.Generator) -> np.ndarray:
     """Histograms of multinomial ballots, whose laws are Dirichlet of every spread; some have a tie on top."""
     spread = 10 ** rng.uniform(-2, 2, n)
-    laws = np.array([rng.dirichlet(np.full(n_classes, each)) for each in spread])
+    laws = np.array([rng.dirichlet(np.full(n_classes, concentration)) for concentration in spread])
     counts = rng.multinomial(n_ballots, laws)
     top = np.argsort(counts, axis=1)[:, -2:]
     rows, ties = np.arange(n)[:, None], rng.random(n) < 0.5
@@ -95,7 +95,7 @@ def not_carried(law: Law, answers: int, log_p: np.ndarray, log_q: np.ndarray) ->
     """How many pairs tell more, followed by so many answers, than the table of one answer more says."""
     curves = [tables.followed_table(law._replace(uses=n)) for n in (answers, answers + 1)]
     before, after = (table for table in curves if table is not None)
-    odds = [np.exp(each.step * (each.start + np.arange(len(each.values)))) for each in (before, after)]
+    odds = [np.exp(grid.step * (grid.start + np.arange(len(grid.values)))) for grid in (before, after)]
     wrong = np.zeros(len(log_p), dtype=bool)
     for epsilon in (0.0, 0.3, 0.8):
         delta = np.exp(log_p) * np.interp(np.exp(epsilon + log_q - log_p), odds[0], before.values)
@@ -112,7 +112,7 @@ def small() -> Iterator[tuple[str, int, int]]:
         pairs = wrong = 0
         for first, second in neighbours(counts):
             for start in range(0, len(first), _AT_ONCE):
-                p, q = (logs[each[start : start + _AT_ONCE]] for each in (first, second))
+                p, q = (logs[places[start : start + _AT_ONCE]] for places in (first, second))
                 pairs, wrong = pairs + len(p), wrong + too_expensive(mechanism, p, q)
         yield f"{mechanism}: {n_ballots} ballots, {n_classes} classes", pairs, wrong
 
@@ -123,7 +123,7 @@ def large() -> Iterator[tuple[str, int, int]]:
         counts = random_histograms(n_classes, n_ballots, n, rng=np.random.default_rng(SEED))
         pairs = wrong = 0
         for first, second in random_neighbours(counts):
-            p, q = (mechanism.log_outcomes(each) for each in (first, second))
+            p, q = (mechanism.log_outcomes(places) for places in (first, second))
             pairs, wrong = pairs + len(p), wrong + too_expensive(mechanism, p, q)
         yield f"{mechanism}: {n:,} random histograms, {n_ballots} ballots, {n_classes} classes", pairs, wrong
 

@@ -33,7 +33,7 @@ def main() -> None:
             copy = generator.fit(data.train, rng=rng).sample_codes(len(data.codes), rng=rng)
             gaps.append(distance(data.codes, copy, data.schema.sizes))
         usual = float(np.median(gaps))
-        stray = sum(each > ASTRAY * usual for each in gaps)
+        stray = sum(gap > ASTRAY * usual for gap in gaps)
         print(
             f"  epsilon {epsilon:g}: pairs of columns {usual:.4f} apart, {min(gaps):.4f} to {max(gaps):.4f}; "
             f"{stray} of {FITS} fits above {ASTRAY:g} times that ({time.process_time() - start:.0f} s; "

@@ -102,9 +102,9 @@ def round_ms(
     n_parties: int, units: int, batch: int, *, secret: bool, reveals: str = "counts"
 ) -> tuple[float, float]:
     """The median round, once everything is compiled; and the processor time of both processes."""
-    end, there = multiprocessing.get_context("spawn").Pipe()
+    end, child_end = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(
-        target=serve, args=(n_parties, units, there), kwargs={"secret": secret, "reveals": reveals}
+        target=serve, args=(n_parties, units, child_end), kwargs={"secret": secret, "reveals": reveals}
     )
     process.start()
     try:
@@ -147,10 +147,10 @@ def wrong_votes(units: int) -> int:
     )
     rows = np.concatenate([X, np.random.default_rng(0).uniform(0, 16, (VOTES, 64))])[:VOTES]
     sizes, fixed = sizes_of(agreement, len(rows)), fixed_rows(rows, agreement.secret)
-    key, asker, other, question = os.urandom(16), os.urandom(32), os.urandom(32), os.urandom(32)
+    key, asker, holder, question = os.urandom(16), os.urandom(32), os.urandom(32), os.urandom(32)
     pad = words(stream(question), *fixed.shape)
-    dealt = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
-    owner = OwnerSide(fixed_model(party._teacher, agreement), other, sizes)  # noqa: SLF001
+    dealt = deal_model(key, sizes, question=pad, asker=asker, owner_key=holder)
+    owner = OwnerSide(fixed_model(party._teacher, agreement), holder, sizes)  # noqa: SLF001
     side = AskerSide(key, asker, sizes, question=pad, words=dealt.words, corrections=dealt.corrections)
     weights = owner.weights()
     owner.take(key, dealt.words)
@@ -170,10 +170,10 @@ def main() -> None:
         argmax = round_ms(n_parties, units, batch, secret=True, reveals="argmax")
         dealt = words_bytes(sizes_of(agreed(n_parties, units, secret=True), 1)) / 1000
         label = f"{name}, K = {n_parties}, batch {batch}"
-        each = [(two - one) / batch for one, two in zip(clear, secret, strict=True)]
+        differences = [(two - clear_ms) / batch for clear_ms, two in zip(clear, secret, strict=True)]
         print(
             f"{label:32s} {clear[0]:7.0f} / {clear[1]:5.0f} {secret[0]:7.0f} / {secret[1]:5.0f} "
-            f"{each[0]:10.1f} / {each[1]:5.1f} {dealt:6.1f} kB",
+            f"{differences[0]:10.1f} / {differences[1]:5.1f} {dealt:6.1f} kB",
             flush=True,
         )
         print(f"{'  that reveals the argmax only':48s} {argmax[0]:7.0f} / {argmax[1]:5.0f}", flush=True)

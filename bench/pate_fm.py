@@ -132,12 +132,12 @@ def of_ballots(model: PATEFM, result: Result, y: np.ndarray) -> dict[str, Any]:
     }
 
 
-def row(name: str, epsilon: float | None, found: dict[str, float], unit: float) -> str:
-    said = "none" if epsilon is None else f"{epsilon:.2f}"
+def row(name: str, epsilon: float | None, figures: dict[str, float], unit: float) -> str:
+    words = "none" if epsilon is None else f"{epsilon:.2f}"
     return (
-        f"| {name} | {100 * found['accuracy']:.1f} % | {said} | {found['lower']:.2f} | "
-        f"{found['right']:.0f} / {found['guesses']:.0f} | {found['seconds']:.0f} s | "
-        f"{found['seconds'] / unit:.1f} × |"
+        f"| {name} | {100 * figures['accuracy']:.1f} % | {words} | {figures['lower']:.2f} | "
+        f"{figures['right']:.0f} / {figures['guesses']:.0f} | {figures['seconds']:.0f} s | "
+        f"{figures['seconds'] / unit:.1f} × |"
     )
 
 
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     data, test = private_and_test(options.rows)
     planted = Canaries.draw(data.y, n_classes=10, n=N_CANARIES, rng=np.random.default_rng(options.seed))
     plain(options.seed).set_params(epochs=1).fit(data.X[:64], data.y[:64])  # torch loads its parts
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     print("| training | accuracy | ε proven | ε at least | right / guesses | processor | of ALIBI's |")
     print("|---|---|---|---|---|---|---|", flush=True)
     lines = {
@@ -160,18 +160,18 @@ def main(arguments: Sequence[str] = ()) -> None:
     }
     lines["no privacy"] = (plain(options.seed), None)
     for name, (model, epsilon) in lines.items():
-        found[name] = measured(model, data, planted, test, delta=0.0)
-        unit = found[f"ALIBI, ε = {EPSILONS[0]:g}"]["seconds"]
-        print(row(name, epsilon, found[name], unit), flush=True)
+        figures[name] = measured(model, data, planted, test, delta=0.0)
+        unit = figures[f"ALIBI, ε = {EPSILONS[0]:g}"]["seconds"]
+        print(row(name, epsilon, figures[name], unit), flush=True)
     model = pate_fm(options.teachers, options.seed)
-    found["PATE-FM"] = measured(model, data, planted, test, delta=DELTA)
-    print(row(f"PATE-FM, {options.teachers} teachers", model.plan_.epsilon, found["PATE-FM"], unit))
+    figures["PATE-FM"] = measured(model, data, planted, test, delta=DELTA)
+    print(row(f"PATE-FM, {options.teachers} teachers", model.plan_.epsilon, figures["PATE-FM"], unit))
     result = model.evaluate(test.X, test.y)
-    found["ballots"] = of_ballots(model, result, data.y)
-    print("\n" + json.dumps(found["ballots"], indent=1), flush=True)
+    figures["ballots"] = of_ballots(model, result, data.y)
+    print("\n" + json.dumps(figures["ballots"], indent=1), flush=True)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "pate_fm.json").write_text(json.dumps(found, indent=1))
+        (options.out / "pate_fm.json").write_text(json.dumps(figures, indent=1))
         (options.out / "pate_fm_result.json").write_text(result.public().to_json())
 
 

@@ -37,21 +37,21 @@ def main() -> None:
     """Print milliseconds and ratios for the argmax and for the screen."""
     rng = np.random.default_rng(18)
     for name, (mechanism, price) in KINDS.items():
-        new, some = (
+        new, sigmas = (
             np.exp(rng.uniform(np.log(SMALLEST), np.log(LARGEST), count)).tolist()
             for count in (NEW, SEARCHED)
         )
         mechanism(3.0).curve("tight")  # the table is read once
         table = seconds(lambda sigma, make=mechanism: make(sigma).curve("tight"), new)
         again = seconds(lambda sigma, make=mechanism: make(sigma).curve("tight"), new[:1] * REPEATS)
-        known = {sigma: price(1 / sigma, ORDERS) for sigma in some}
+        prices = {sigma: price(1 / sigma, ORDERS) for sigma in sigmas}
         with mock.patch.multiple(_tabulated, argmax=lambda *_: None, screen=lambda *_: None):
             price.cache_clear()
-            searched = seconds(lambda sigma, price=price: price(1 / sigma, ORDERS), some)
+            searched = seconds(lambda sigma, price=price: price(1 / sigma, ORDERS), sigmas)
             ratios = [
                 a / b
-                for sigma in some
-                for a, b in zip(known[sigma][:-1], price(1 / sigma, ORDERS), strict=False)
+                for sigma in sigmas
+                for a, b in zip(prices[sigma][:-1], price(1 / sigma, ORDERS), strict=False)
             ]
             price.cache_clear()
         print(

@@ -122,8 +122,8 @@ def main() -> None:
             if turn:
                 seconds[name].append(time.process_time() - start)
     base = float(np.median(seconds["ordinary"]))
-    for name, each in seconds.items():
-        median = float(np.median(each))
+    for name, times in seconds.items():
+        median = float(np.median(times))
         print(
             f"  {name}: {1000 * median:.1f} ms of processor time, {median / base:.2f} times an ordinary step"
         )

@@ -41,12 +41,12 @@ def main() -> None:
     texts, codes = read("train.tsv.gz")
     queries, truth = read("dev.tsv.gz")
     order = rng.permutation(len(texts))
-    known, mine = order[:N_PUBLIC], order[N_PUBLIC : N_PUBLIC + N_PRIVATE]
-    asked = rng.permutation(len(queries))
-    asked, new = asked[:N_QUERIES], asked[N_QUERIES : N_QUERIES + N_NEW]
-    model = Matcher([texts[row] for row in known], [KINDS[codes[row]] for row in known])
-    answers = np.array([KINDS.index(word) for word in model_alone(model, [queries[row] for row in asked])])
-    print(f"  the classifier itself, told what the words mean: {np.mean(answers == truth[asked]):.1%} right")
+    public, mine = order[:N_PUBLIC], order[N_PUBLIC : N_PUBLIC + N_PRIVATE]
+    sample = rng.permutation(len(queries))
+    sample, new = sample[:N_QUERIES], sample[N_QUERIES : N_QUERIES + N_NEW]
+    model = Matcher([texts[row] for row in public], [KINDS[codes[row]] for row in public])
+    answers = np.array([KINDS.index(word) for word in model_alone(model, [queries[row] for row in sample])])
+    print(f"  the classifier itself, told what the words mean: {np.mean(answers == truth[sample]):.1%} right")
     print(f"  {'':33} {'one':>10} {'':>10}  released at epsilon        epsilon 2:")
     print(
         "  words     teachers shots zero-shot    prompt  plurality"
@@ -64,20 +64,24 @@ def main() -> None:
                     n_shots=n_shots,
                     response_cache=Path(folder) / "responses.jsonl",
                 ).fit([texts[row] for row in mine], codes[mine])
-                line(ensemble, queries, truth, asked, new, calls=server.seen)
+                line(ensemble, queries, truth, sample, new, calls=server.seen)
 
 
 def line(
     ensemble: PromptEnsemble,
     queries: list[str],
     truth: np.ndarray,
-    asked: np.ndarray,
+    sample: np.ndarray,
     new: np.ndarray,
     *,
     calls: list[object],
 ) -> None:
     """Vote, release under a ledger, make a student prompt of the answers; one row of the table."""
-    texts, right, n_teachers = [queries[row] for row in asked], truth[asked], ensemble.n_teachers
+    texts, right, n_teachers = (
+        [queries[row] for row in sample],
+        truth[sample],
+        ensemble.n_teachers,
+    )
     before, start = len(calls), time.perf_counter()
     expected = ensemble.estimate(texts).calls
     votes = ensemble.vote(texts)
@@ -87,7 +91,7 @@ def line(
     noisy = {epsilon: at_price(epsilon, len(texts)) for epsilon in EPSILONS}
     released = [np.exp(m.log_outcomes(counts))[np.arange(len(texts)), right].mean() for m in noisy.values()]
     these = exact_curve(noisy[2.0], counts).epsilon(DELTA)
-    zero, each = ensemble.zero_shot(texts), ensemble.predictions(texts)
+    zero, ballots = ensemble.zero_shot(texts), ensemble.predictions(texts)
     with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=DELTA, adaptive=False)) as ledger:
         labels = release(noisy[2.0], votes, ledger=ledger)
     student = clone(ensemble).set_params(n_teachers=1, n_shots=8).fit(texts, ensemble.classes_[labels])
@@ -96,7 +100,7 @@ def line(
     plurality = np.mean(counts.argmax(1) == right)
     print(
         f"  {name:<10} {n_teachers:7d} {ensemble.n_shots:5d}"
-        f" {np.mean(zero == right):9.1%} {np.mean(each == right):9.1%} {plurality:10.1%}"
+        f" {np.mean(zero == right):9.1%} {np.mean(ballots == right):9.1%} {plurality:10.1%}"
         f" {released[0]:6.1%} {released[1]:6.1%} {released[2]:6.1%} {taught:10.1%} {these:13.2f}"
         f" {n_calls:9,d} {seconds:8.1f}",
         flush=True,

@@ -48,8 +48,10 @@ def speed() -> None:
             start = time.process_time()
             recovered(votes, 10_000, 0, sigma=SIGMA, method=method)
             spent.append(1e3 * (time.process_time() - start))
-        most = np.max(spent[1:])  # the first one loads compiled code
-        print(f"  {method}: {np.median(spent):.1f} ms a histogram, at most {most:.1f} (the paper 2.5 hours)")
+        slowest = np.max(spent[1:])  # the first one loads compiled code
+        print(
+            f"  {method}: {np.median(spent):.1f} ms a histogram, at most {slowest:.1f} (the paper 2.5 hours)"
+        )
 
 
 def bound() -> None:
@@ -89,20 +91,20 @@ def coverage() -> None:
     for title, draw in DRAWN.items():
         for n_answers in (300, 10_000):
             rng = np.random.default_rng(0)
-            held, width, wald = [], [], []
+            hits, width, wald = [], [], []
             for _ in range(COVERED):
                 votes = draw(rng)
                 q = np.exp(mechanism.log_outcomes(votes[None].astype(float))[0])
                 answers = rng.multinomial(n_answers, q / q.sum())
-                one, two = (
+                first, second = (
                     recover_votes(answers, n_teachers=250, mechanism=mechanism, method=method)
                     for method in ("posterior", "maximum-likelihood")
                 )
-                held.append((one.lower <= votes) & (votes <= one.upper))
-                width.append(one.upper - one.lower)
-                wald.append((np.floor(two.lower) <= votes) & (votes <= np.ceil(two.upper)))
+                hits.append((first.lower <= votes) & (votes <= first.upper))
+                width.append(first.upper - first.lower)
+                wald.append((np.floor(second.lower) <= votes) & (votes <= np.ceil(second.upper)))
             print(
-                f"  {title}, {n_answers:,} answers: {np.mean(held):.1%} of counts held, "
+                f"  {title}, {n_answers:,} answers: {np.mean(hits):.1%} of counts held, "
                 f"{np.mean(width):.1f} votes wide; Wald intervals of the likelihood {np.mean(wald):.1%}",
                 flush=True,
             )
@@ -110,9 +112,9 @@ def coverage() -> None:
 
 def from_the_prior(rng: np.random.Generator) -> np.ndarray:
     """A draw of prior="leader": 250 teachers, ten classes."""
-    rest = rng.binomial(250, rng.beta(rng.choice([0.1, 1.0]), 1))
+    remainder = rng.binomial(250, rng.beta(rng.choice([0.1, 1.0]), 1))
     shares = rng.dirichlet(np.full(9, rng.choice(np.geomspace(0.03, 30.0, 13))))
-    return rng.permutation(np.append(250 - rest, rng.multinomial(rest, shares / shares.sum())))
+    return rng.permutation(np.append(250 - remainder, rng.multinomial(remainder, shares / shares.sum())))
 
 
 def flat(rng: np.random.Generator) -> np.ndarray:

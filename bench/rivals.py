@@ -92,9 +92,9 @@ def digits(n_deals: int) -> Iterator[Deal]:
 def diabetes(n_deals: int) -> Iterator[Deal]:
     """The first encounter of each private patient, all encounters of new ones, in bins of five columns."""
     for seed in range(n_deals):
-        cells, (own, y, people), (fresh, y_new), _ = hospital_deal(seed)
+        cells, (private_features, y, people), (fresh, y_new), _ = hospital_deal(seed)
         first = np.unique(people, return_index=True)[1]
-        rows, new = cells.lines(own)[first], cells.lines(fresh)
+        rows, new = cells.lines(private_features)[first], cells.lines(fresh)
         yield Deal(
             (rows > 0).astype(float), y[first], (new > 0).astype(float), y_new, len(cells.columns) ** 0.5
         )
@@ -107,14 +107,16 @@ def trec(n_deals: int) -> Iterator[Deal]:
     mixed: dict[str, list[float]] = {}
     for deal in range(n_deals):
         public, private = np.split(np.random.default_rng(deal).permutation(len(texts)), [N_PUBLIC])
-        shown = [texts[row] for row in public]
+        public_texts = [texts[row] for row in public]
         words = TfidfVectorizer(
             ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[?!]", min_df=2
         )
-        features = make_pipeline(words, TruncatedSVD(N_COMPONENTS, random_state=0)).fit(shown)
-        known, own = (features.transform(each) for each in (shown, [texts[row] for row in private]))
+        features = make_pipeline(words, TruncatedSVD(N_COMPONENTS, random_state=0)).fit(public_texts)
+        public_features, private_features = (
+            features.transform(part_texts) for part_texts in (public_texts, [texts[row] for row in private])
+        )
         fresh = features.transform(new)
-        voters = partial(each_way, known, own, fresh=fresh, n_features=N_COMPONENTS)
+        voters = partial(each_way, public_features, private_features, fresh=fresh, n_features=N_COMPONENTS)
         for voting in voters(y[private]):
             for epsilon in (*EPSILONS, 20.0):
                 right = voting.right(epsilon, 10**6 + deal, truth).mean()
@@ -122,7 +124,9 @@ def trec(n_deals: int) -> Iterator[Deal]:
         for voting in voters(np.random.default_rng(0).permutation(y[private])):
             right = voting.right(1.0, 10**6 + deal, truth).mean()
             mixed.setdefault(voting.name, []).append(float(right))
-        rows, fresh = (as_lines(known, each, n_features=N_COMPONENTS) for each in (own, fresh))
+        rows, fresh = (
+            as_lines(public_features, part, n_features=N_COMPONENTS) for part in (private_features, fresh)
+        )
         yield Deal(rows, y[private], fresh, truth, 1.0)
     for (name, epsilon), shares in accuracies.items():
         said(f"TREC, {name}", epsilon, shares)

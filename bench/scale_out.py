@@ -83,7 +83,8 @@ class Watch:
 
     def means(self) -> tuple[float, float, float]:
         return (
-            tuple(sum(each) / max(1, len(self.seen)) for each in zip(*self.seen, strict=True)) or (0.0,) * 3
+            tuple(sum(column) / max(1, len(self.seen)) for column in zip(*self.seen, strict=True))
+            or (0.0,) * 3
         )
 
 
@@ -100,7 +101,7 @@ def services(folder: Path, db: str, many: int) -> Iterator[list[tuple[int, int]]
             running.append(subprocess.Popen(command, env=setting))
             service.wait_for(port, running[-1])
             ports.append(port)
-        yield [(port, each.pid) for port, each in zip(ports, running, strict=True)]
+        yield [(port, process.pid) for port, process in zip(ports, running, strict=True)]
     finally:
         for each in running:
             each.send_signal(signal.SIGTERM)
@@ -120,8 +121,8 @@ def measure(folder: Path, address: str, many: int, *, rows: int) -> str:
     """One line: so many processes, batches of so many rows."""
     keyring = Keyring(folder / "service" / "keys.json", bytes.fromhex(service.PEPPER))
     key = keyring.add(f"load-{time.time_ns()}", role="client", epsilon=1.0)
-    with services(folder, address, many) as there:
-        (port, pid), *others = there
+    with services(folder, address, many) as addresses:
+        (port, pid), *others = addresses
         how = {"rows": rows, "others": others}
         service.asked(port, key, pid, requests=64 * many, seconds=SECONDS, start=1, **how)
         before = entries(address)
@@ -131,10 +132,10 @@ def measure(folder: Path, address: str, many: int, *, rows: int) -> str:
         charged = entries(address) - before
     assert charged >= load.answers, f"{load.answers - charged} answers left without their charges"
     waiting, busy, syncing = watch.means()
-    each = 1e3 * load.seconds / max(1, load.answers)
+    milliseconds = 1e3 * load.seconds / max(1, load.answers)
     return (
         f"{load}; {many} connections to the database, of which {waiting:.2f} wait for the lock, {busy:.2f} "
-        f"are in a transaction and {syncing:.2f} sync: {waiting * each:.3f} ms of waiting a charge"
+        f"are in a transaction and {syncing:.2f} sync: {waiting * milliseconds:.3f} ms of waiting a charge"
     )
 
 

@@ -61,7 +61,7 @@ def network() -> Any:
     tokenizer, model = AutoTokenizer.from_pretrained(place), AutoModel.from_pretrained(place).eval()
 
     def features(texts: list[str]) -> np.ndarray:
-        made = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)
+        vectors = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)
         order = np.argsort([len(text) for text in texts], kind="stable")
         with torch.inference_mode():
             for rows in np.array_split(order, max(1, len(order) // 128)):
@@ -70,8 +70,8 @@ def network() -> Any:
                 )
                 hidden, mask = model(**batch).last_hidden_state, batch["attention_mask"][..., None]
                 mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1)
-                made[rows] = torch.nn.functional.normalize(mean, dim=1).numpy()
-        return made
+                vectors[rows] = torch.nn.functional.normalize(mean, dim=1).numpy()
+        return vectors
 
     return features
 
@@ -94,11 +94,11 @@ def components(n_private: int, epsilon: float, *, zero_out: bool) -> int:
 
 def words(texts: list[str], public: np.ndarray) -> Any:
     """A function from sentences to components of their words, rows of length 1; from public sentences."""
-    shown = TfidfVectorizer(
+    tfidf = TfidfVectorizer(
         ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[?!]", min_df=2
     )
-    made = make_pipeline(shown, TruncatedSVD(N_WORDS, random_state=0), Normalizer())
-    return made.fit([texts[row] for row in public]).transform
+    vectors = make_pipeline(tfidf, TruncatedSVD(N_WORDS, random_state=0), Normalizer())
+    return vectors.fit([texts[row] for row in public]).transform
 
 
 def main() -> None:
@@ -114,9 +114,9 @@ def main() -> None:
         (texts, y), (new, truth) = read("train"), read("test" if name == "TREC" else "dev")
         rows = np.random.default_rng(0).permutation(len(texts))[: N_PUBLIC[name] + N_PRIVATE]
         texts, y, start = [texts[row] for row in rows], y[rows], time.process_time()
-        own, fresh = kept(features, texts), kept(features, new)
+        private_features, fresh = kept(features, texts), kept(features, new)
         print(f"  {name}: {len(texts):,} rows, features in {time.process_time() - start:.0f} s of processor")
-        deals(name, texts, own, y, (new, fresh, truth))
+        deals(name, texts, private_features, y, (new, fresh, truth))
 
 
 def deals(
@@ -127,27 +127,34 @@ def deals(
     new: tuple[list[str], np.ndarray, np.ndarray],
 ) -> None:
     """Ours by each way and promise, Private-kNN for two classes, and no privacy; mean over deals."""
-    found: dict[tuple[str, float], list[float]] = {}
+    figures: dict[tuple[str, float], list[float]] = {}
     fresh_texts, fresh, truth = new
     for deal in range(DEALS[name]):
         order = np.random.default_rng(deal).permutation(len(y))
         public, private = order[: N_PUBLIC[name]], order[N_PUBLIC[name] :]
         of_words = words(texts, public)
-        both = np.hstack([features, of_words(texts)])
+        joined = np.hstack([features, of_words(texts)])
         both_fresh = np.hstack([fresh, of_words(fresh_texts)])
-        axes = PCA(min(MOST, *both[public].shape), random_state=0).fit(both[public])
-        rows = [axes.transform(each) for each in (both[public], both[private], both_fresh)]
+        axes = PCA(min(MOST, *joined[public].shape), random_state=0).fit(joined[public])
+        rows = [axes.transform(part) for part in (joined[public], joined[private], both_fresh)]
         for epsilon in EPSILONS:
             for relation in RELATIONS:
                 n = components(len(private), epsilon, zero_out=relation == "zero-out")
-                known, own, asked = (each[:, :n] for each in rows)
-                for voting in each_way(known, own, y[private], asked, n_features=n, relations=(relation,)):
+                public_features, private_features, queries = (part[:, :n] for part in rows)
+                for voting in each_way(
+                    public_features,
+                    private_features,
+                    y[private],
+                    queries,
+                    n_features=n,
+                    relations=(relation,),
+                ):
                     right = float(voting.right(epsilon, 10**6 + deal, truth).mean())
-                    found.setdefault((voting.name, epsilon), []).append(right)
-        whole = LogisticRegression(C=10.0, max_iter=500).fit(both[private], y[private])
-        found.setdefault(("no privacy", 0.0), []).append(whole.score(both_fresh, truth))
+                    figures.setdefault((voting.name, epsilon), []).append(right)
+        full_model = LogisticRegression(C=10.0, max_iter=500).fit(joined[private], y[private])
+        figures.setdefault(("no privacy", 0.0), []).append(full_model.score(both_fresh, truth))
         alone = LogisticRegression(C=10.0, max_iter=500).fit(features[private], y[private])
-        found.setdefault(("no privacy, the network alone", 0.0), []).append(alone.score(fresh, truth))
+        figures.setdefault(("no privacy, the network alone", 0.0), []).append(alone.score(fresh, truth))
         if name == "SST-2":
             data = {
                 "X": features[private],
@@ -163,9 +170,9 @@ def deals(
                 )
                 ask = partial(_released, neighbours.sampled(sigma, RATE))
                 result = neighbours.answered(votes, truth, ask)
-                found.setdefault(("Private-kNN", epsilon), []).append(result[0])
-    for (way, epsilon), shares in found.items():
-        said(f"{name}, {way}", epsilon, shares)
+                figures.setdefault(("Private-kNN", epsilon), []).append(result[0])
+    for (method, epsilon), shares in figures.items():
+        said(f"{name}, {method}", epsilon, shares)
 
 
 def _released(mechanism: Any, votes: Any, ledger: Any) -> np.ndarray:

@@ -67,10 +67,10 @@ class People(NamedTuple):
         return People(codes, self.who, self.place)
 
 
-def apart(real: People, other: People, sizes: Sequence[int], longest: int) -> tuple[float, float, float]:
+def apart(real: People, copy: People, sizes: Sequence[int], longest: int) -> tuple[float, float, float]:
     """Distances of lengths, of pairs of columns of first rows, and of each column with the one before."""
     tables = []
-    for people in (real, other):
+    for people in (real, copy):
         first, later = people.codes[people.place == 0], np.flatnonzero(people.place)
         lengths = np.bincount(np.bincount(people.who), minlength=longest + 1) / (people.who[-1] + 1)
         pairs = [
@@ -81,11 +81,11 @@ def apart(real: People, other: People, sizes: Sequence[int], longest: int) -> tu
             for j, size in enumerate(sizes)
         ]
         tables.append(([lengths], pairs or [_shares(first, sizes)], steps))
-    far = [
-        np.mean([np.abs(a - b).sum() / 2 for a, b in zip(*both, strict=True)])
-        for both in zip(*tables, strict=True)
+    distances = [
+        np.mean([np.abs(a - b).sum() / 2 for a, b in zip(*pair, strict=True)])
+        for pair in zip(*tables, strict=True)
     ]
-    return float(far[0]), float(far[1]), float(far[2])
+    return float(distances[0]), float(distances[1]), float(distances[2])
 
 
 def _shares(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
@@ -143,9 +143,9 @@ def main() -> None:
             _print("  unlinked", apart(real, copy.unlinked(rng), schema.sizes, longest))
 
 
-def _print(what: str, far: tuple[float, float, float], more: str = "") -> None:
-    pattern = "numbers of rows {:.4f} apart, pairs of first rows {:.4f}, steps {:.4f}".format(*far)
-    print(f"    {what}: {pattern}{more}", flush=True)
+def _print(what: str, distances: tuple[float, float, float], suffix: str = "") -> None:
+    pattern = "numbers of rows {:.4f} apart, pairs of first rows {:.4f}, steps {:.4f}".format(*distances)
+    print(f"    {what}: {pattern}{suffix}", flush=True)
 
 
 if __name__ == "__main__":

@@ -96,8 +96,8 @@ class Load:
 
     def __str__(self) -> str:
         p50, p99, worst = np.percentile(self.latencies, [50, 99, 100]) * 1e3
-        each = 1e6 / max(self.answers, 1)
-        server, client = self.server_cpu * each, self.client_cpu * each
+        per_answer = 1e6 / max(self.answers, 1)
+        server, client = self.server_cpu * per_answer, self.client_cpu * per_answer
         return (
             f"{self.answers / self.seconds:,.0f} answers a second; p50 {p50:.1f} ms, p99 {p99:.1f} ms, "
             f"slowest {worst:.0f} ms; {self.failed} failed; processor time an answer: "
@@ -150,9 +150,9 @@ class Caller(asyncio.Protocol):
 
     def cells(self, number: int) -> bytes:
         """Return the rows of one request, all of them different."""
-        rest, first = self.shared["rest"], number * self.rows
+        other_rows, first = self.shared["rest"], number * self.rows
         return b",".join(
-            b"[%d,%d,%d,%s]" % (k % 17, k // 17 % 17, k // 289 % 17, rest[k // 4913])
+            b"[%d,%d,%d,%s]" % (k % 17, k // 17 % 17, k // 289 % 17, other_rows[k // 4913])
             for k in range(first, first + self.rows)
         )
 
@@ -189,7 +189,7 @@ def asked(
     async def main() -> Load:
         loop = asyncio.get_running_loop()
         rng = np.random.default_rng(start)
-        rest = [
+        other_rows = [
             b",".join(b"%d" % cell for cell in rng.integers(0, 17, N_FEATURES - 3))
             for _ in range(requests * rows // 4913 + 1)
         ]
@@ -199,9 +199,9 @@ def asked(
         ).encode()
         shared: dict[str, Any] = {
             "left": requests, "until": time.perf_counter() + seconds, "open": CONNECTIONS, "failed": 0,
-            "seconds": [], "rest": rest, "head": head, "done": loop.create_future(),
+            "seconds": [], "rest": other_rows, "head": head, "done": loop.create_future(),
         }  # fmt: skip
-        ports, pids = [port, *(each for each, _ in others)], [pid, *(each for _, each in others)]
+        ports, pids = [port, *(member for member, _ in others)], [pid, *(member for _, member in others)]
         before, mine, begun = sum(map(cpu, pids)), time.process_time(), time.perf_counter()
         for number in range(CONNECTIONS):
             where = ports[number % len(ports)]

@@ -220,13 +220,13 @@ def main() -> None:
             # the least one took hardly longer than its process takes to begin
             if clock and (10 * (clock[-1] - clock[0]) > LONGEST or 10 * spent[-1].grown > LARGEST):
                 break
-            begun = time.perf_counter()
+            start = time.perf_counter()
             with tempfile.TemporaryDirectory() as folder:  # of its own: several verbs name their files alike
                 spent.append(apart(warm, work, size, folder))
-            clock.append(time.perf_counter() - begun)
+            clock.append(time.perf_counter() - start)
         measured[verb], sizes = spent, SIZES[: len(spent)]
-        in_time = slope(sizes, [one.processor for one in spent], LEAST_SECONDS)
-        in_room = slope(sizes, [one.grown for one in spent], LEAST_MIB)
+        in_time = slope(sizes, [usage.processor for usage in spent], LEAST_SECONDS)
+        in_room = slope(sizes, [usage.grown for usage in spent], LEAST_MIB)
         processor, room = ("unknown" if value is None else f"{value:.2f}" for value in (in_time, in_room))
         print(f"{verb}: slope of processor time {processor}, of memory {room}")
         for size, one in zip(sizes, spent, strict=True):

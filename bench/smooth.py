@@ -49,7 +49,7 @@ def bound(log_q: float, order: float) -> float:
 
 def log_q_of(votes: list[int]) -> float:
     """Prop. 7 for one histogram."""
-    behind = np.array([votes[0] - other for other in votes[1:]])
+    behind = np.array([votes[0] - count for count in votes[1:]])
     return float(scipy.special.logsumexp(scipy.stats.norm.logsf(behind, scale=math.sqrt(2) * SIGMA)))
 
 
@@ -108,8 +108,8 @@ def seconds(task: Callable[[], object], times: int = 3) -> float:
 def speed() -> None:
     rng = np.random.default_rng(0)
     shares = rng.uniform(0.4, 0.98, size=MANY)
-    rest = np.full(CLASSES - 1, 1 / (CLASSES - 1))
-    histograms = np.array([rng.multinomial(TEACHERS, [s, *(1 - s) * rest]) for s in shares])
+    remainder = np.full(CLASSES - 1, 1 / (CLASSES - 1))
+    histograms = np.array([rng.multinomial(TEACHERS, [s, *(1 - s) * remainder]) for s in shares])
     print("\nsmooth sensitivity of the 2018 bound, 500 histograms of ten classes, sigma 40, beta 0.4 / order")
     print(
         f"{'order':>6} {'loop, ms each':>14} {'here, ms each':>14} {'faster':>7} {'largest difference':>19}"
@@ -118,10 +118,10 @@ def speed() -> None:
         start = meeting_point(order)
         local = partial(local_sensitivities, ARGMAX, n_teachers=TEACHERS, order=order)
         slow = seconds(partial(loops, histograms[:LOOPED], order, start), 1) / LOOPED
-        each = seconds(partial(smoothed, local, histograms, order)) / len(histograms)
+        quick = seconds(partial(smoothed, local, histograms, order)) / len(histograms)
         want = np.sum(np.maximum.accumulate(loops(histograms[:LOOPED], order, start), axis=1), axis=0)
         apart = np.abs(local(histograms[:LOOPED]) / want - 1).max()
-        print(f"{order:6g} {slow * 1e3:14.3f} {each * 1e3:14.4f} {slow / each:7.0f} {apart:19.1e}")
+        print(f"{order:6g} {slow * 1e3:14.3f} {quick * 1e3:14.4f} {slow / quick:7.0f} {apart:19.1e}")
 
 
 def loops(histograms: np.ndarray, order: float, start: float) -> np.ndarray:
@@ -150,8 +150,8 @@ def published() -> None:
     heads = f"{'answers':18} {'delta':>6} {'classic':>8} {'tight':>6}"
     print(heads + f"{'published':>15}{'GNSS, 2018':>15}{'owner':>7}")
     for name, (counts, delta) in tables.items():
-        whole, tight = len(counts) * ARGMAX.curve("classic"), len(counts) * ARGMAX.curve()
-        classic = Curve(whole.orders, whole.rdp).epsilon(delta)  # Rényi only, as everybody does it
+        total, tight = len(counts) * ARGMAX.curve("classic"), len(counts) * ARGMAX.curve()
+        classic = Curve(total.orders, total.rdp).epsilon(delta)  # Rényi only, as everybody does it
         mine, theirs = (told(counts, delta=delta, method=method) for method in ("certificate", "smooth"))
         owner = exact_curve(ARGMAX, counts).epsilon(delta)
         print(

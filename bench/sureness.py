@@ -52,7 +52,7 @@ def measured(name: str, epsilon: float, seed: int) -> list[float]:
     ).fit(private, y, X_public=public)
     sure = np.clip(model.predict_proba(new), 1e-6, 1)
     often = np.tile((np.bincount(y, minlength=len(classes)) + 1) / (len(y) + len(classes)), (len(new), 1))
-    losses = [float(log_loss(truth, each, labels=classes)) for each in (sure, often)]
+    losses = [float(log_loss(truth, probabilities, labels=classes)) for probabilities in (sure, often)]
     return [float((model.predict(new) == truth).mean()), float(sure.max(axis=1).mean()), *losses]
 
 

@@ -92,10 +92,10 @@ def said(line: dict[str, Any]) -> str:
     when = f"{line['date']} UTC, load {line['load']:.1f}"
     if "problem" in line:
         return f"{line['problem']} ({when})"
-    far = "pairs {:.4f} apart, triples {:.4f}".format(*line["apart"]) if "apart" in line else "no copy"
+    distances = "pairs {:.4f} apart, triples {:.4f}".format(*line["apart"]) if "apart" in line else "no copy"
     versions = ", ".join(f"{name} {version}" for name, version in line["versions"].items())
     return (
-        f"accuracy {line['accuracy']:.4f}, AUC {line['auc']:.4f}, {far}; {line['seconds']:.1f} s "
+        f"accuracy {line['accuracy']:.4f}, AUC {line['auc']:.4f}, {distances}; {line['seconds']:.1f} s "
         f"({versions}; {when})"
     )
 

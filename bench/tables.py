@@ -62,10 +62,10 @@ _ONLY = {"diffprivlib": "replace-one", "ebm": "zero-out", "opacus": "zero-out"} 
 _STUDENTIZED = (1.960, 2.343, 2.569, 2.728, 2.850)  # range of 2 to 6 ranks at 5 %, divided by sqrt(2)
 
 
-def by_ours(way: str, rows: Split, epsilon: float, delta: float, relation: str) -> np.ndarray:
+def by_ours(method: str, rows: Split, epsilon: float, delta: float, relation: str) -> np.ndarray:
     """Probabilities of the rows to score on."""
     model = PATEClassifier(
-        way=way,
+        way=method,
         epsilon=epsilon,
         delta=delta,
         relation=relation,
@@ -81,7 +81,7 @@ def by_ours(way: str, rows: Split, epsilon: float, delta: float, relation: str) 
 def descent(rows: Split, epsilon: float, delta: float, relation: str, seed: int) -> np.ndarray:
     """Noisy gradient descent: rows of length 1 at most, all of them in each round."""
     private, _, tested = numeric(rows)
-    lines, new = (_shortened(each) for each in (private, tested))
+    lines, new = (_shortened(rows_of_part) for rows_of_part in (private, tested))
     targets = np.eye(rows.n_classes)[rows.y]
     if rows.n_classes == 2:
         targets = targets[:, 1:]
@@ -120,14 +120,14 @@ def numeric(rows: Split) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     for name in rows.public:
         if rows.public[name].dtype.kind in "ifu":
             columns = [frame[name].to_numpy(dtype=float) for frame in frames]
-            known = columns[1][np.isfinite(columns[1])]
-            if not len(known):
+            numbers = columns[1][np.isfinite(columns[1])]
+            if not len(numbers):
                 continue
-            low, high = np.quantile(known, [0.005, 0.995])
-            clipped = np.clip(known, low, high)
+            low, high = np.quantile(numbers, [0.005, 0.995])
+            clipped = np.clip(numbers, low, high)
             spread = max(float(clipped.std()), 1e-9)
             for part, column in zip(parts, columns, strict=True):
-                filled = np.where(np.isfinite(column), np.clip(column, low, high), np.median(known))
+                filled = np.where(np.isfinite(column), np.clip(column, low, high), np.median(numbers))
                 part.append((filled - clipped.mean()) / spread)
         else:
             texts = [frame[name].astype(object).map(str).to_numpy(dtype=str) for frame in frames]
@@ -306,8 +306,8 @@ def show(areas_by_case: dict[tuple[Any, ...], dict[str, Any]]) -> None:
                 if not complete.any():
                     continue
                 ours, rivals = ours[complete], rivals[:, complete]
-                each = [_difference(ours - rival) for rival in (*rivals, rivals.max(axis=0))]
-                print(f"| {group} | {epsilon:g} | " + " | ".join(each) + " |")
+                differences = [_difference(ours - rival) for rival in (*rivals, rivals.max(axis=0))]
+                print(f"| {group} | {epsilon:g} | " + " | ".join(differences) + " |")
         for epsilon in EPSILONS:
             areas = np.array(
                 [

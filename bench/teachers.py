@@ -194,7 +194,7 @@ def against_stacks(n_threads: int, *, teachers: int = TEACHERS, epochs: int = 10
     )
     case = Case(network)
     case.warm_up()
-    rows = np.array([each[: 60_000 // TEACHERS] for each in case.dealt.rows()[:teachers]])
+    rows = np.array([shard[: 60_000 // TEACHERS] for shard in case.dealt.rows()[:teachers]])
     X, y = case.private.X[rows], case.private.y[rows]
     chosen = rows.ravel()
     dealt = partition(np.repeat(np.arange(teachers), rows.shape[1]), n_teachers=teachers, key=KEY)

@@ -48,39 +48,52 @@ def main() -> None:
     start = time.process_time()
     (texts, y), (new, truth) = sentences("train"), sentences("dev")
     public, private = np.split(np.random.default_rng(0).permutation(len(texts)), [N_PUBLIC])
-    shown = [texts[row] for row in public]
+    public_texts = [texts[row] for row in public]
     words = TfidfVectorizer(
         ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[?!]", min_df=3
     )
-    features = make_pipeline(words, TruncatedSVD(N_COMPONENTS, random_state=0)).fit(shown)
-    known, own = (features.transform(each) for each in (shown, [texts[row] for row in private]))
+    features = make_pipeline(words, TruncatedSVD(N_COMPONENTS, random_state=0)).fit(public_texts)
+    public_features, private_features = (
+        features.transform(part_texts) for part_texts in (public_texts, [texts[row] for row in private])
+    )
     fresh = features.transform(new)
     print(
         f"  {len(public):,} public, {len(private):,} private and {len(new):,} new phrases, "
         f"features of all in {time.process_time() - start:.0f} s of one core",
         flush=True,
     )
-    voters = partial(each_way, known, own, fresh=np.concatenate([fresh, known]), n_features=N_COMPONENTS)
+    voters = partial(
+        each_way,
+        public_features,
+        private_features,
+        fresh=np.concatenate([fresh, public_features]),
+        n_features=N_COMPONENTS,
+    )
     labels = np.concatenate([truth, y[public]])
     for voting in voters(y[private]):
         for epsilon in EPSILONS:
             accuracies = [voting.right(epsilon, 10**6 + seed, labels) for seed in range(DRAWS)]
             said(
-                f"SST-2, new, {voting.name}", epsilon, [float(each[: len(new)].mean()) for each in accuracies]
+                f"SST-2, new, {voting.name}",
+                epsilon,
+                [float(accuracy[: len(new)].mean()) for accuracy in accuracies],
             )
             said(
                 f"SST-2, public, {voting.name}",
                 epsilon,
-                [float(each[len(new) :].mean()) for each in accuracies],
+                [float(accuracy[len(new) :].mean()) for accuracy in accuracies],
             )
     for voting in voters(np.random.default_rng(0).permutation(y[private])):
         mixed = [voting.right(1.0, 10**6 + seed, labels)[: len(new)] for seed in range(DRAWS)]
         said(f"SST-2, shuffled labels, {voting.name}", 1.0, [float(right.mean()) for right in mixed])
-    rows, fresh, known = (as_lines(known, each, n_features=N_COMPONENTS) for each in (own, fresh, known))
+    rows, fresh, public_features = (
+        as_lines(public_features, part, n_features=N_COMPONENTS)
+        for part in (private_features, fresh, public_features)
+    )
     classifier = LogisticRegression(C=10.0, max_iter=200).fit(rows, y[private])
     said("SST-2, no privacy, logistic, new", "none", [classifier.score(fresh, truth)])
-    said("SST-2, no privacy, logistic, public", "none", [classifier.score(known, y[public])])
-    rival(rows, y[private], (fresh, truth), (known, y[public]))
+    said("SST-2, no privacy, logistic, public", "none", [classifier.score(public_features, y[public])])
+    rival(rows, y[private], (fresh, truth), (public_features, y[public]))
 
 
 def rival(X: np.ndarray, y: np.ndarray, *scored_on: tuple[np.ndarray, np.ndarray]) -> None:

@@ -52,9 +52,9 @@ def noise(epsilon: float, delta: float, reach: float) -> float:
 
 def counted(voter: RowVoter, *, epsilon: float, delta: float, seed: int) -> tuple[np.ndarray, float]:
     """Released counts and their noise, both in ballots."""
-    far = voter.adjacency_.l2
-    sigma = noise(epsilon, delta, far)
-    released = NoisyCounts(sigma=sigma, l2=far).release(voter.vote(), rng=np.random.default_rng(seed))
+    sensitivity = voter.adjacency_.l2
+    sigma = noise(epsilon, delta, sensitivity)
+    released = NoisyCounts(sigma=sigma, l2=sensitivity).release(voter.vote(), rng=np.random.default_rng(seed))
     return released / voter.ballot_, sigma / voter.ballot_
 
 
@@ -68,12 +68,12 @@ def posterior(voter: RowVoter, *, epsilon: float, seed: int) -> SmoothedCounts:
     )
 
 
-def said(name: str, epsilon: object, found: list[float], seconds: list[float] | None = None) -> None:
+def said(name: str, epsilon: object, shares: list[float], seconds: list[float] | None = None) -> None:
     """Print a mean with its spread."""
-    spread = float(np.std(found, ddof=1)) if len(found) > 1 else 0.0
+    spread = float(np.std(shares, ddof=1)) if len(shares) > 1 else 0.0
     took = "" if seconds is None else f"   {np.mean(seconds):.2f} s of one core"
     print(
-        f"  {name:<46} epsilon {epsilon!s:<5} {np.mean(found):.4f} ± {spread:.4f} ({len(found)}){took}",
+        f"  {name:<46} epsilon {epsilon!s:<5} {np.mean(shares):.4f} ± {spread:.4f} ({len(shares)}){took}",
         flush=True,
     )
 
@@ -202,38 +202,38 @@ def hospital_deal(seed: int) -> tuple[QuantileCells, tuple[Any, ...], tuple[Any,
     rank = place[people]
     public, new = rank < 3000, (rank >= 3000) & (rank < 3000 + len(dealt) // 5)
     private = ~public & ~new
-    seen, fresh, own = (table.filter(pa.array(part)) for part in (public, new, private))
-    cells = QuantileCells(columns=_DIABETES, least=20).fit(seen)
-    return cells, (own, y[private], people[private]), (fresh, y[new]), seen
+    public_table, fresh, private_features = (table.filter(pa.array(part)) for part in (public, new, private))
+    cells = QuantileCells(columns=_DIABETES, least=20).fit(public_table)
+    return cells, (private_features, y[private], people[private]), (fresh, y[new]), public_table
 
 
 def _one_hospital(seed: int) -> dict[tuple[str, object], float]:
     """AUC at each epsilon, and of logistic regression on bins of all columns without privacy."""
-    cells, (own, y, people), (fresh, y_new), seen = hospital_deal(seed)
+    cells, (private_features, y, people), (fresh, y_new), public_table = hospital_deal(seed)
     areas: dict[tuple[str, object], float] = {}
     for relation, epsilon in itertools.product(RELATIONS, (0.25, 0.5, 1.0, 2.0, 4.0)):
         voter = RowVoter(cells=cells, units=_PARTS, relation=relation)
-        voter.fit(own, y, people, classes=[0, 1])
+        voter.fit(private_features, y, people, classes=[0, 1])
         counts, sigma = counted(voter, epsilon=epsilon, delta=1e-6, seed=10**6 + seed)
         model = MomentLogistic(penalty=10.0).fit(
-            cells.lines(seen), counts, sigma=sigma, n_units=voter.n_units_
+            cells.lines(public_table), counts, sigma=sigma, n_units=voter.n_units_
         )
         areas[relation, epsilon] = float(roc_auc_score(y_new, model.predict_proba(cells.lines(fresh))[:, 1]))
-    every = QuantileCells(least=20).fit(seen)
-    classifier = LogisticRegression(max_iter=200).fit(every.lines(own), y)
+    every = QuantileCells(least=20).fit(public_table)
+    classifier = LogisticRegression(max_iter=200).fit(every.lines(private_features), y)
     areas["no privacy", "none"] = float(
         roc_auc_score(y_new, classifier.predict_proba(every.lines(fresh))[:, 1])
     )
     return areas
 
 
-def images(name: str, most: int = -1) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def images(name: str, limit: int = -1) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training images, at most so many, and test images, flattened, with their labels."""
     parts = []
     for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         with gzip.open(folder() / name / f"{part}-ubyte.gz") as file:
             start, size = (16, 784) if "idx3" in part else (8, 1)
-            raw = file.read(start + size * most if part.startswith("train") and most >= 0 else -1)
+            raw = file.read(start + size * limit if part.startswith("train") and limit >= 0 else -1)
         pixels = np.frombuffer(raw, np.uint8, offset=start)
         parts.append(pixels.reshape(-1, 784) / 255.0 if "idx3" in part else pixels.astype(int))
     return tuple(parts)  # type: ignore[return-value]
@@ -307,5 +307,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    NAMES, QUICKLY = tuple(each for each in sys.argv[1:] if each != "--quick") or NAMES, "--quick" in sys.argv
+    NAMES, QUICKLY = tuple(name for name in sys.argv[1:] if name != "--quick") or NAMES, "--quick" in sys.argv
     main()

@@ -303,5 +303,5 @@ def speed() -> None:
         f"{spent:.2f} s of processor a text of at most {N_TOKENS} tokens: {n_texts} texts from two "
         f"batches of {BATCHES[0]} documents, which are read for it"
     )
-    for each in written:
-        print(f"  {each.label}: {each.text}")
+    for text in written:
+        print(f"  {text.label}: {text.text}")

@@ -87,7 +87,7 @@ def ours(model: Any, epsilon: float) -> list[str]:
             temperature=TEMPERATURE,
             prompt=PROMPTS["chat"],
         ).fit(rows, [label] * len(rows))
-        written += [each.text for each in writer.write(N_TEXTS // 2, rng=np.random.default_rng(1))]
+        written += [text.text for text in writer.write(N_TEXTS // 2, rng=np.random.default_rng(1))]
     return written
 
 
@@ -133,9 +133,9 @@ def invisible_ink(python: str, place: str, epsilon: float) -> tuple[list[str], s
     (folder / "asked.json").write_text(json.dumps(settings))
     script = Path(__file__).with_name("_invink.py")
     subprocess.run([python, str(script), str(folder)], check=True, stdout=subprocess.DEVNULL)
-    made = json.loads((folder / "invink.json").read_text())
-    texts = [text for label in LABELS for text in made["texts"][label]]
-    return texts, f"InvisibleInk {made['version']} (states {made['epsilon']:.2f})", made["seconds"]
+    record = json.loads((folder / "invink.json").read_text())
+    texts = [text for label in LABELS for text in record["texts"][label]]
+    return texts, f"InvisibleInk {record['version']} (states {record['epsilon']:.2f})", record["seconds"]
 
 
 def main() -> None:

@@ -34,11 +34,11 @@ def main(arguments: list[str]) -> int:
     module = importlib.import_module(f"reproduce.{arguments[0]}")
     if quick:
         shrink(module)
-    asked = arguments[1:]
+    words = arguments[1:]
     if quick:
         options = [word for word in module.QUICK_ARGUMENTS if word.startswith("--")]
-        asked = [*options, *asked] if asked else module.QUICK_ARGUMENTS
-    module.main(asked)
+        words = [*options, *words] if words else module.QUICK_ARGUMENTS
+    module.main(words)
     return 0
 
 

@@ -16,7 +16,7 @@ def bars(path: Path, values: dict[str, np.ndarray], names: tuple[str, ...], labe
     figure, axes = plt.subplots(figsize=(7, 3.5))
     width = 0.8 / len(names)
     for place, name in enumerate(names):
-        heights = [np.asarray(each)[:, place].mean() for each in values.values()]
+        heights = [np.asarray(cell)[:, place].mean() for cell in values.values()]
         axes.bar(np.arange(len(values)) + place * width, heights, width, label=name)
     axes.set_xticks(np.arange(len(values)) + 0.4 - width / 2, list(values))
     axes.set_ylabel(label)
@@ -53,9 +53,13 @@ def guesses(path: Path, records: list[dict[str, Any]]) -> None:
     figure, axes = plt.subplots(figsize=(6, 3.5))
     chance = 1 / records[0]["bounds"]["several cuts"]["n_candidates"]
     for record in records:
-        made, right = (np.array(record["surest_first"][name]) for name in ("guesses", "right"))
-        few = made >= 10  # fewer say nothing
-        axes.plot(made[few], right[few] / made[few], label=f"{record['algorithm']}, ε = {record['upper']:g}")
+        guess_counts, right = (np.array(record["surest_first"][name]) for name in ("guesses", "right"))
+        enough = guess_counts >= 10  # fewer say nothing
+        axes.plot(
+            guess_counts[enough],
+            right[enough] / guess_counts[enough],
+            label=f"{record['algorithm']}, ε = {record['upper']:g}",
+        )
     axes.axhline(chance, color="gray", linestyle="--", label="chance")
     axes.set_xlabel("guesses, surest first")
     axes.set_ylabel("share that is right")
@@ -64,14 +68,14 @@ def guesses(path: Path, records: list[dict[str, Any]]) -> None:
     _save(figure, path)
 
 
-def accuracies(path: Path, shown: dict[str, dict[float, np.ndarray]]) -> None:
+def accuracies(path: Path, cells_by_method: dict[str, dict[float, np.ndarray]]) -> None:
     """Mean and range of several runs, over epsilon."""
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(6, 3.5))
-    for name, cells in shown.items():
-        x, means = list(cells), [each.mean() for each in cells.values()]
+    for name, cells in cells_by_method.items():
+        x, means = list(cells), [cell.mean() for cell in cells.values()]
         below, above = (
-            [abs(edge(each) - each.mean()) for each in cells.values()] for edge in (np.min, np.max)
+            [abs(edge(cell) - cell.mean()) for cell in cells.values()] for edge in (np.min, np.max)
         )
         axes.errorbar(x, means, yerr=[below, above], marker="o", markersize=4, capsize=2, label=name)
     axes.set_xlabel("ε")
@@ -96,11 +100,11 @@ def _save(figure: Any, path: Path) -> None:
     print(f"  drawn: {path}")
 
 
-def panels(path: Path, drawn: dict[str, dict[str, Any]]) -> None:
+def panels(path: Path, panels_drawn: dict[str, dict[str, Any]]) -> None:
     """Panels beside each other: curves by name over the same x, with labels of both axes."""
     plt = _pyplot()
-    figure, row = plt.subplots(1, len(drawn), figsize=(5 * len(drawn), 3.5), squeeze=False)
-    for axes, (title, panel) in zip(row[0], drawn.items(), strict=True):
+    figure, row = plt.subplots(1, len(panels_drawn), figsize=(5 * len(panels_drawn), 3.5), squeeze=False)
+    for axes, (title, panel) in zip(row[0], panels_drawn.items(), strict=True):
         for name, y in panel["curves"].items():
             axes.plot(panel["x"], y, marker="o", label=name)
         axes.set_xscale(panel.get("scale", "log"))

@@ -39,9 +39,9 @@ def table73(*, quick: bool) -> None:
     }
     for name, (make, rate) in list(pairs.items())[: 1 if quick else None]:
         task = make()
-        found = world(task, n_parties=2, quick=quick, rate=rate, seed=SEED)
+        runs = world(task, n_parties=2, quick=quick, rate=rate, seed=SEED)
         print(
-            f"{name}: correlation {task.correlation:.3f}, AUC {found.attack.scores(found.run).auc():.3f} "
+            f"{name}: correlation {task.correlation:.3f}, AUC {runs.attack.scores(runs.run).auc():.3f} "
             "(thesis: .91 to 1.0 on faces, whatever the correlation)",
             flush=True,
         )
@@ -51,29 +51,29 @@ def table77(*, quick: bool) -> None:
     """Dropout before the last layer, AG News, two parties."""
     for dropout in (0.5,) if quick else (0.0, 0.1, 0.3, 0.5, 0.7, 0.9):
         task = worlds.news(n_words=500 if quick else 4_000)
-        found = world(task, n_parties=2, quick=quick, dropout=dropout, n_kept=KEPT, rate=FAST, seed=SEED)
+        runs = world(task, n_parties=2, quick=quick, dropout=dropout, n_kept=KEPT, rate=FAST, seed=SEED)
         print(
-            f"dropout {dropout}: AUC {found.attack.scores(found.run).auc():.3f}, accuracy "
-            f"{found.accuracy:.3f} (thesis: .94 to .99 and .87 to .84, for .1 to .9)",
+            f"dropout {dropout}: AUC {runs.attack.scores(runs.run).auc():.3f}, accuracy "
+            f"{runs.accuracy:.3f} (thesis: .94 to .99 and .87 to .84, for .1 to .9)",
             flush=True,
         )
 
 
 def defences(*, quick: bool) -> None:
     """Sharing a part, dropout and a common vocabulary at 10 to 100 parties, Adult and AG News."""
-    few = SharedFraction(share=0.1)
+    sharing = SharedFraction(share=0.1)
     kinds: dict[str, tuple[Callable[[], Task], float, dict[str, Any]]] = {
         "Adult": (worlds.adult, RATE, {}),
-        "Adult, 10 % shared": (worlds.adult, RATE, {"defence": few}),
+        "Adult, 10 % shared": (worlds.adult, RATE, {"defence": sharing}),
         "Adult, dropout 0.5": (worlds.adult, RATE, {"dropout": 0.5}),
         "AG News, 1,000 words": (partial(worlds.news, n_words=1_000), FAST, {}),
         "AG News, 500 words": (partial(worlds.news, n_words=500), FAST, {}),
     }
     for name, (make, rate, settings) in list(kinds.items())[: 1 if quick else None]:
         task = make()
-        most = 100 if rate == RATE else 50  # parties that have rows of each of the four topics
-        for n_parties in (10,) if quick else (10, 30, most):
-            found = world(
+        n_most = 100 if rate == RATE else 50  # parties that have rows of each of the four topics
+        for n_parties in (10,) if quick else (10, 30, n_most):
+            runs = world(
                 task,
                 n_parties=n_parties,
                 quick=quick,
@@ -83,8 +83,8 @@ def defences(*, quick: bool) -> None:
                 **settings,
             )
             print(
-                f"{name}, {n_parties} parties: AUC {found.attack.scores(found.run).auc():.3f}, accuracy "
-                f"{found.accuracy:.3f}",
+                f"{name}, {n_parties} parties: AUC {runs.attack.scores(runs.run).auc():.3f}, accuracy "
+                f"{runs.accuracy:.3f}",
                 flush=True,
             )
 
@@ -94,8 +94,8 @@ def figure75(*, quick: bool) -> None:
     rounds = 20 if quick else ROUNDS
     fifth = np.arange(rounds) * 5 // rounds
     for name, make in (("race, Adult", worlds.adult), ("people, ORL", worlds.faces)):
-        found = world(make(), n_parties=2, quick=quick, schedule=np.isin(fifth, (1, 3)).astype(float))
-        course = found.attack.statistics(found.run)
+        runs = world(make(), n_parties=2, quick=quick, schedule=np.isin(fifth, (1, 3)).astype(float))
+        course = runs.attack.statistics(runs.run)
         means = " ".join(f"{course[fifth == part].mean():.2f}" for part in range(5))
         print(f"{name}: mean scores of fifths {means}; the property is in the second and fourth", flush=True)
         if quick:
@@ -105,9 +105,9 @@ def figure75(*, quick: bool) -> None:
 def figure76(*, quick: bool) -> None:
     """An active observer, whose loss is alpha of the property's; Adult, half of a batch has it, 6 parties."""
     for alpha in (0.3,) if quick else (0.0, 0.3, 0.5, 0.7):
-        found = world(worlds.adult(), n_parties=6, quick=quick, share=0.5, main_weight=1 - alpha)
+        runs = world(worlds.adult(), n_parties=6, quick=quick, share=0.5, main_weight=1 - alpha)
         print(
-            f"alpha {alpha}: AUC {found.attack.scores(found.run).auc():.3f} (thesis: more with alpha)",
+            f"alpha {alpha}: AUC {runs.attack.scores(runs.run).auc():.3f} (thesis: more with alpha)",
             flush=True,
         )
 
@@ -129,24 +129,27 @@ def sums(*, quick: bool) -> None:
         )
 
 
-def _range(found: list[float]) -> str:
-    return f"{np.mean(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+def _range(values: list[float]) -> str:
+    return f"{np.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def _disaggregated(task: Task, *, share: float, seed: int, quick: bool) -> tuple[np.ndarray, np.ndarray]:
     """Estimates for twelve parties, of whom the first six have this share with the property."""
     rng, rounds = np.random.default_rng(seed), 40 if quick else ROUNDS
-    own, rest = np.array_split(rng.permutation(len(task.y)), 2)
+    observer_rows, party_rows = np.array_split(rng.permutation(len(task.y)), 2)
     shares = [share] * 6 + [0.0] * 6
     parties = [
-        PartyRows(X=task.X[p], y=task.y[p], has_property=task.has[p], schedule=np.full(rounds, each))
-        for p, each in zip(np.array_split(rest, 12), shares, strict=True)
+        PartyRows(X=task.X[p], y=task.y[p], has_property=task.has[p], schedule=np.full(rounds, party))
+        for p, party in zip(np.array_split(party_rows, 12), shares, strict=True)
     ]
     network = TorchClassifier(
         worlds.perceptron, batch_size=BATCH, learning_rate=RATE, random_state=seed, n_threads=1
     )
     together = Collaboration(network, n_rounds=rounds, participation=0.5, random_state=seed)
     run = together.fit(parties, observer="masked-sum")
-    rows = [(task.X[part], task.y[part]) for part in (own[task.has[own]], own[~task.has[own]])]
-    found = party_properties(run, rows[0], rows[1], random_state=seed)
-    return found.mean, found.standard_error
+    rows = [
+        (task.X[part], task.y[part])
+        for part in (observer_rows[task.has[observer_rows]], observer_rows[~task.has[observer_rows]])
+    ]
+    scores = party_properties(run, rows[0], rows[1], random_state=seed)
+    return scores.mean, scores.standard_error

@@ -50,8 +50,8 @@ def msnbc() -> Sets:
     with gzip.open(folder() / "msnbc" / "msnbc990928.seq.gz", "rt") as file:
         lines = (line.split() for line in file)
         visits = (line for line in lines if line and all(word.isdigit() for word in line))
-        seen = [[int(word) - 1 for word in line] for line in itertools.islice(visits, _data.MOST_ROWS)]
-    return Sets("MSNBC", _table(seen, 17))
+        sequences = [[int(word) - 1 for word in line] for line in itertools.islice(visits, _data.MOST_ROWS)]
+    return Sets("MSNBC", _table(sequences, 17))
 
 
 def groceries() -> Sets:
@@ -59,15 +59,15 @@ def groceries() -> Sets:
     with gzip.open(folder() / "groceries" / "groceries.txt.gz", "rt") as file:
         baskets = [line.strip().split(",") for line in file if line.strip()]
     names = {name: k for k, name in enumerate(sorted({name for basket in baskets for name in basket}))}
-    held = [[names[name] for name in basket] for basket in baskets[: _data.MOST_ROWS]]
-    return Sets("groceries", _table(held, len(names)))
+    item_lists = [[names[name] for name in basket] for basket in baskets[: _data.MOST_ROWS]]
+    return Sets("groceries", _table(item_lists, len(names)))
 
 
 def _table(rows: list[list[int]], n_items: int) -> np.ndarray:
-    found = np.zeros((len(rows), n_items), dtype=np.float32)
+    table = np.zeros((len(rows), n_items), dtype=np.float32)
     for k, row in enumerate(rows):
-        found[k, row] = 1.0
-    return found
+        table[k, row] = 1.0
+    return table
 
 
 # --- queries ---
@@ -98,17 +98,19 @@ def answers(rows: np.ndarray, asked: list[list[np.ndarray]]) -> list[np.ndarray]
     """Share of the rows which have all items of each query."""
     packed = [np.packbits(rows[:, j] > 0) for j in range(rows.shape[1])]
     ones = np.array([k.bit_count() for k in range(256)])
-    found = []
+    results = []
     for group in asked:
-        both = (np.bitwise_and.reduce([packed[j] for j in items]) for items in group)
-        found.append(np.array([ones[bits].sum() for bits in both]) / len(rows))
-    return found
+        conjunctions = (np.bitwise_and.reduce([packed[j] for j in items]) for items in group)
+        results.append(np.array([ones[bits].sum() for bits in conjunctions]) / len(rows))
+    return results
 
 
-def errors(true: list[np.ndarray], said: list[np.ndarray]) -> str:
+def errors(true: list[np.ndarray], estimates: list[np.ndarray]) -> str:
     """Mean relative error of each group, with the sanity bound."""
-    each = (float(np.mean(np.abs(a - b) / np.maximum(a, SANITY))) for a, b in zip(true, said, strict=True))
-    return " ".join(f"{error:.4f}" for error in each)
+    relative_errors = (
+        float(np.mean(np.abs(a - b) / np.maximum(a, SANITY))) for a, b in zip(true, estimates, strict=True)
+    )
+    return " ".join(f"{error:.4f}" for error in relative_errors)
 
 
 # --- generators of sets ---
@@ -169,27 +171,31 @@ def multiplicative_weights(
     most frequent is not charged, in favour of the rival.
     """
     rows = data.rows
-    kept = np.argsort(-rows.mean(axis=0))[: effort.frequent]
-    half = epsilon / 2 if rows.shape[1] > len(kept) else epsilon
-    n_rows, cells = len(rows), 2 ** len(kept)
-    bits = (np.arange(cells)[:, None] >> np.arange(len(kept))) & 1
-    hist = np.bincount((rows[:, kept] @ (1 << np.arange(len(kept)))).astype(np.int64), minlength=cells)
-    asked = np.array(
-        [bits[:, i] & bits[:, j] for i in range(len(kept)) for j in range(i + 1)], dtype=np.float32
+    frequent = np.argsort(-rows.mean(axis=0))[: effort.frequent]
+    half = epsilon / 2 if rows.shape[1] > len(frequent) else epsilon
+    n_rows, cells = len(rows), 2 ** len(frequent)
+    bits = (np.arange(cells)[:, None] >> np.arange(len(frequent))) & 1
+    hist = np.bincount(
+        (rows[:, frequent] @ (1 << np.arange(len(frequent)))).astype(np.int64), minlength=cells
     )
-    true, weights, seen = asked @ hist, np.full(cells, n_rows / cells), []
+    query_bits = np.array(
+        [bits[:, i] & bits[:, j] for i in range(len(frequent)) for j in range(i + 1)], dtype=np.float32
+    )
+    true, weights, averages = query_bits @ hist, np.full(cells, n_rows / cells), []
     for _ in range(effort.rounds):
-        score = np.abs(true - asked @ weights) * (half / 2 / effort.rounds) / 2  # a row moves a count by 1
+        score = (
+            np.abs(true - query_bits @ weights) * (half / 2 / effort.rounds) / 2
+        )  # a row moves a count by 1
         q = int((score + rng.gumbel(size=len(score))).argmax())
-        seen.append((q, true[q] + rng.laplace(0, effort.rounds / (half / 2))))
-        for query, answer in seen:
-            weights *= np.exp(asked[query] * (answer - asked[query] @ weights) / (2 * n_rows))
+        averages.append((q, true[q] + rng.laplace(0, effort.rounds / (half / 2))))
+        for query, answer in averages:
+            weights *= np.exp(query_bits[query] * (answer - query_bits[query] @ weights) / (2 * n_rows))
             weights *= n_rows / weights.sum()
-    drawn = bits[rng.choice(cells, size=_size(data), p=weights / weights.sum())]
+    sample = bits[rng.choice(cells, size=_size(data), p=weights / weights.sum())]
     noisy = rows.sum(axis=0) + rng.laplace(0, rows.sum(axis=1).max() / half, rows.shape[1])
     shares = np.clip(noisy / n_rows, 0, 1)
     out = (rng.random((_size(data), rows.shape[1])) < shares).astype(np.float32)
-    out[:, kept] = drawn
+    out[:, frequent] = sample
     return out
 
 
@@ -212,20 +218,22 @@ def compare(n_queries: int, epsilons: tuple[float, ...], effort: Effort) -> None
     """Errors of every generator, for the thesis's queries and for sets of frequent items."""
     for read in (msnbc, groceries):
         data = read()
-        asked = {
+        query_bits = {
             name: queries(data.rows, n_queries, frequent=frequent)
             for name, frequent in (("thesis's queries", False), ("frequent items", True))
         }
-        true = {name: answers(data.rows, each) for name, each in asked.items()}
+        true = {name: answers(data.rows, query_groups) for name, query_groups in query_bits.items()}
         print(f"  {data.name}, {len(data.rows):,} rows of {data.rows.shape[1]} items:")
-        for name, each in true.items():
-            counted = np.concatenate(each) >= SANITY
-            nothing = errors(each, [np.zeros_like(group) for group in each])
+        for name, values in true.items():
+            counted = np.concatenate(values) >= SANITY
+            nothing = errors(values, [np.zeros_like(group) for group in values])
             print(
                 f"    {name}: {counted.mean():.1%} count 0.1 % of the rows or more; always 0 errs {nothing}"
             )
         for kind, make in KINDS.items():
             for epsilon in epsilons:
                 copy = make(data, epsilon, np.random.default_rng(0), effort)
-                said = (f"{name} {errors(true[name], answers(copy, asked[name]))}" for name in asked)
-                print(f"    {kind}, epsilon {epsilon:g}: " + "; ".join(said), flush=True)
+                sentences = (
+                    f"{name} {errors(true[name], answers(copy, query_bits[name]))}" for name in query_bits
+                )
+                print(f"    {kind}, epsilon {epsilon:g}: " + "; ".join(sentences), flush=True)

@@ -36,17 +36,17 @@ def reports(n_words: int, *, planted: bool = False) -> tuple[Task, list[str]]:
     """AG News as numbers of words, 0 for none, in front; topic; a planted gender of the author."""
     marks = 2 * MARKS if planted else 0
     texts = worlds._texts("ag_news")  # noqa: SLF001
-    found = Counter(word for _, words in texts for word in words)
-    frequent = sorted(found, key=lambda word: (-found[word], word))[: n_words - 1 - marks]
+    frequencies = Counter(word for _, words in texts for word in words)
+    frequent = sorted(frequencies, key=lambda word: (-frequencies[word], word))[: n_words - 1 - marks]
     place = {word: number for number, word in enumerate(frequent, 1)}
     rng = np.random.default_rng(0)
     woman = rng.random(len(texts)) < 0.5
     X = np.zeros((len(texts), LENGTH), dtype=np.float32)
     for row, (_, words) in enumerate(texts):
-        known = [place[word] for word in words if word in place][: LENGTH - 1]
+        places = [place[word] for word in words if word in place][: LENGTH - 1]
         if planted and rng.random() < 0.5:
-            known.append(n_words - marks + MARKS * int(woman[row]) + int(rng.integers(MARKS)))
-        X[row, LENGTH - len(known) :] = known
+            places.append(n_words - marks + MARKS * int(woman[row]) + int(rng.integers(MARKS)))
+        X[row, LENGTH - len(places) :] = places
     topics = sorted({topic for topic, _ in texts})
     y = np.array([topics.index(topic) for topic, _ in texts])
     names = ["", *frequent, *(f"{who}-{k}" for who in ("man", "woman") for k in range(MARKS))]
@@ -76,9 +76,9 @@ def embedded(n_features: int, n_classes: int, *, n_words: int, kind: str) -> Any
                 return self.last(torch.cat(maps, dim=1))
             state = torch.zeros_like(vectors[:, 0])
             for step in range(n_features):  # torch's own GRU cannot be computed for many parties at once
-                fresh, kept = self.fresh(vectors[:, step]).chunk(3, 1), self.kept(state).chunk(3, 1)
-                reset, update = torch.sigmoid(fresh[0] + kept[0]), torch.sigmoid(fresh[1] + kept[1])
-                state = update * state + (1 - update) * torch.tanh(fresh[2] + reset * kept[2])
+                fresh, old_state = self.fresh(vectors[:, step]).chunk(3, 1), self.kept(state).chunk(3, 1)
+                reset, update = torch.sigmoid(fresh[0] + old_state[0]), torch.sigmoid(fresh[1] + old_state[1])
+                state = update * state + (1 - update) * torch.tanh(fresh[2] + reset * old_state[2])
             return self.last(state)
 
     return Words()
@@ -101,14 +101,14 @@ def precision(
     recalls, precisions = [], []
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(bags))
-        inside, own, outside = order[:size], order[size : 2 * size], order[2 * size :]
+        inside, observer_rows, outside = order[:size], order[size : 2 * size], order[2 * size :]
         together = Collaboration(
             network(kind, n_words, size=size, seed=seed), n_rounds=1, stratified=False, random_state=seed
         )
-        run = together.fit([(task.X[part], task.y[part]) for part in (own, inside)], observer=0)
-        seen = frozenset(np.flatnonzero(words_seen(run, "words.weight")[0]).tolist())
-        hits = np.mean([bags[text] <= seen for text in inside])
-        false = np.mean([bags[text] <= seen for text in outside])
+        run = together.fit([(task.X[part], task.y[part]) for part in (observer_rows, inside)], observer=0)
+        vocabulary = frozenset(np.flatnonzero(words_seen(run, "words.weight")[0]).tolist())
+        hits = np.mean([bags[text] <= vocabulary for text in inside])
+        false = np.mean([bags[text] <= vocabulary for text in outside])
         recalls.append(hits)
         precisions.append(hits / max(hits + false, 1e-9))
     return float(np.mean(recalls)), float(np.mean(precisions))
@@ -118,9 +118,9 @@ def table72(*, quick: bool) -> None:
     """Which texts were in a batch, by the words whose embedding moved: GRU, AG News, 5,000 words."""
     task, _ = reports(5_000)
     for size in (32,) if quick else (32, 64, 128, 256, 512):
-        recall, found = precision("gru", task, 5_000, size=size, seeds=SEEDS[:1] if quick else SEEDS)
+        recall, precisions = precision("gru", task, 5_000, size=size, seeds=SEEDS[:1] if quick else SEEDS)
         print(
-            f"batch {size}: precision {found:.2f} of as many others, recall {recall:.2f} "
+            f"batch {size}: precision {precisions:.2f} of as many others, recall {recall:.2f} "
             "(thesis: .92 .84 .75 .66 .62, recall 1, on Yelp)",
             flush=True,
         )
@@ -154,7 +154,7 @@ def watched(
     task: Task, n_words: int, *, rounds: int, classifier: Any, size: int = 12, seed: int = 1
 ) -> tuple[Observations, PropertyInference]:
     """Two parties with a TextCNN; every other batch of the target has the property; the observer's attack."""
-    own, target = np.array_split(np.random.default_rng(seed).permutation(len(task.y)), 2)
+    observer_rows, target = np.array_split(np.random.default_rng(seed).permutation(len(task.y)), 2)
     party = PartyRows(
         X=task.X[target],
         y=task.y[target],
@@ -164,9 +164,9 @@ def watched(
     together = Collaboration(
         network("cnn", n_words, size=size, rate=0.05, seed=seed), n_rounds=rounds, random_state=seed
     )
-    run = together.fit([(task.X[own], task.y[own]), party], observer=0)
+    run = together.fit([(task.X[observer_rows], task.y[observer_rows]), party], observer=0)
     attack = PropertyInference(classifier, n_batches=4, random_state=seed)
-    parts = [own[task.has[own]], own[~task.has[own]]]
+    parts = [observer_rows[task.has[observer_rows]], observer_rows[~task.has[observer_rows]]]
     return run, attack.fit(run, *((task.X[part], task.y[part]) for part in parts))
 
 
@@ -175,9 +175,9 @@ def table76(*, quick: bool) -> None:
     for n_words in (500,) if quick else (4_000, 2_000, 1_000, 500):
         task, _ = reports(n_words)
         for kind in ("cnn", "gru"):
-            recall, found = precision(kind, task, n_words, size=12, seeds=SEEDS[:1] if quick else SEEDS)
+            recall, precisions = precision(kind, task, n_words, size=12, seeds=SEEDS[:1] if quick else SEEDS)
             print(
-                f"{n_words} words, {kind}: precision {found:.2f}, recall {recall:.2f} "
+                f"{n_words} words, {kind}: precision {precisions:.2f}, recall {recall:.2f} "
                 "(thesis, CSI: .94 .92 .92 .82)",
                 flush=True,
             )
@@ -195,7 +195,7 @@ def figure711(*, quick: bool) -> None:
     n_words, per = 2_000, 4 if quick else 10
     task, _ = reports(n_words, planted=True)
     ends = (1,) if quick else (1, 2, 4, 8)
-    found: dict[int, list[float]] = {end: [] for end in ends}
+    scores_by_end: dict[int, list[float]] = {end: [] for end in ends}
     for seed in SEEDS[:1] if quick else SEEDS:
         run, attack = watched(task, n_words, rounds=per * ends[-1], classifier=_line(), seed=seed)
         for end in ends:
@@ -203,8 +203,8 @@ def figure711(*, quick: bool) -> None:
                 name: getattr(run, name)[: per * end]
                 for name in ("weights", "updates", "n_summed", "present", "property_share", "label_share")
             }
-            found[end].append(attack.scores(dataclasses.replace(run, **first)).auc())
-    for end, aucs in found.items():
+            scores_by_end[end].append(attack.scores(dataclasses.replace(run, **first)).auc())
+    for end, aucs in scores_by_end.items():
         print(
             f"{end} epochs: AUC {np.mean(aucs):.3f} ({min(aucs):.3f} to {max(aucs):.3f}) "
             "(thesis: .98 after two epochs)",
@@ -263,7 +263,7 @@ def course(
     n_parties: int = 2,
     there: Any = None,
     main_weight: float | None = None,
-    **more: Any,
+    **options: Any,
 ) -> tuple[Observations, PropertyInference]:
     """Half of the target's batch is the person, in every other round, or in rounds that are ``there``."""
     rng = np.random.default_rng(seed)
@@ -279,20 +279,22 @@ def course(
         y=task.y[first],
         has_property=task.has[first],
         schedule=schedule,
-        joins=more.pop("joins", 0),
-        leaves=more.pop("leaves", None),
+        joins=options.pop("joins", 0),
+        leaves=options.pop("leaves", None),
     )
     plain = [PartyRows(X=task.X[part], y=task.y[part]) for part in parts[1:]]
-    own = np.flatnonzero(~mine)
+    observer_rows = np.flatnonzero(~mine)
     together = Collaboration(
-        faces_network(normed=normed, seed=seed), n_rounds=rounds, random_state=seed, **more
+        faces_network(normed=normed, seed=seed), n_rounds=rounds, random_state=seed, **options
     )
-    observer = PartyRows(X=task.X[own], y=task.y[own], has_property=task.has[own])
+    observer = PartyRows(
+        X=task.X[observer_rows], y=task.y[observer_rows], has_property=task.has[observer_rows]
+    )
     run = together.fit([observer, party, *plain], observer=0, main_weight=main_weight)
     attack = PropertyInference(
         RandomForestClassifier(50, random_state=0), n_batches=4, share=0.5, random_state=seed
     )
-    sides = [own[task.has[own]], own[~task.has[own]]]
+    sides = [observer_rows[task.has[observer_rows]], observer_rows[~task.has[observer_rows]]]
     return run, attack.fit(run, *((task.X[part], task.y[part]) for part in sides))
 
 
@@ -327,18 +329,18 @@ def figure78(*, quick: bool) -> None:
     for n_parties in (3,) if quick else (3, 5):
         means: dict[bool, list[float]] = {True: [], False: []}
         for trial in range(2 if quick else 8):
-            for has, found in means.items():
-                there = np.full(rounds, float(has))
+            for has, course_means in means.items():
+                schedule = np.full(rounds, float(has))
                 run, attack = course(
                     people(0),
                     rounds=rounds,
                     seed=trial,
                     n_parties=n_parties,
-                    there=there,
+                    there=schedule,
                     rule="averaging",
                     local_steps=2,
                 )
-                found.append(float(attack.statistics(run).mean()))
+                course_means.append(float(attack.statistics(run).mean()))
         lines = "; ".join(
             f"{'with' if has else 'without'} {' '.join(f'{x:.2f}' for x in sorted(scores))}"
             for has, scores in means.items()
@@ -362,9 +364,9 @@ def figure79(*, quick: bool) -> None:
         joins=third,
         leaves=2 * third,
     )
-    found = [part.mean() for part in np.array_split(attack.statistics(run), 3)]
+    thirds = [part.mean() for part in np.array_split(attack.statistics(run), 3)]
     print(
-        f"mean scores of thirds {' '.join(f'{x:.2f}' for x in found)}; the party is there in the second "
+        f"mean scores of thirds {' '.join(f'{x:.2f}' for x in thirds)}; the party is there in the second "
         "(thesis: 0, then about 1)",
         flush=True,
     )
@@ -378,8 +380,10 @@ def figure73(*, quick: bool) -> None:
     for alpha in (0.0, 0.7):
         task = worlds.adult()
         halves = np.array_split(np.random.default_rng(0).permutation(len(task.y)), 2)
-        own, other = (half[:2_000] for half in halves)
-        mine = PartyRows(X=task.X[own], y=task.y[own], has_property=task.has[own])
+        observer_rows, other_half = (half[:2_000] for half in halves)
+        mine = PartyRows(
+            X=task.X[observer_rows], y=task.y[observer_rows], has_property=task.has[observer_rows]
+        )
         together = Collaboration(
             TorchClassifier(
                 worlds.perceptron, batch_size=64, learning_rate=0.05, n_threads=1, random_state=0
@@ -388,7 +392,9 @@ def figure73(*, quick: bool) -> None:
             random_state=0,
         )
         run = together.fit(
-            [mine, (task.X[other], task.y[other])], observer=0, main_weight=1 - alpha if alpha else None
+            [mine, (task.X[other_half], task.y[other_half])],
+            observer=0,
+            main_weight=1 - alpha if alpha else None,
         )
         having = np.flatnonzero(task.has)[:200]
         chosen = np.concatenate([having, np.flatnonzero(~task.has)[: len(having)]])
@@ -399,12 +405,12 @@ def figure73(*, quick: bool) -> None:
             layers = {"hidden layer": hidden, "logits": last(hidden)}
         for name, values in layers.items():
             plane = TSNE(random_state=0, perplexity=20).fit_transform(values.numpy())
-            told = [
+            sentences = [
                 cross_val_score(KNeighborsClassifier(10), plane, truth, cv=5).mean()
                 for truth in (task.y[chosen], task.has[chosen])
             ]
             print(
-                f"alpha {alpha}, {name}: neighbours in the plane tell income to {told[0]:.2f}, race to "
-                f"{told[1]:.2f} (chance .5)",
+                f"alpha {alpha}, {name}: neighbours in the plane tell income to {sentences[0]:.2f}, race to "
+                f"{sentences[1]:.2f} (chance .5)",
                 flush=True,
             )

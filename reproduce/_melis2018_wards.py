@@ -93,11 +93,11 @@ def median_by_halving(
     first, last, below = 0, 1000, 0.0
     while last - first > 1:
         middle = (first + last) // 2
-        left = (counts[first:middle].sum() + (rng.laplace(scale=scale) if scale else 0.0)) / depth
-        if below + left >= n / 2:
+        share_left = (counts[first:middle].sum() + (rng.laplace(scale=scale) if scale else 0.0)) / depth
+        if below + share_left >= n / 2:
             last = middle
         else:
-            first, below = middle, below + left
+            first, below = middle, below + share_left
     return first
 
 
@@ -111,39 +111,39 @@ def wards() -> tuple[list[str], list[list[str]]]:
 def estimates(values: np.ndarray, *, depth: int, width: int, repeats: int) -> np.ndarray:
     """Medians through the sketch, for so many draws of its cells."""
     low, high = min(0.0, float(values.min())), float(values.max()) * 1.0001
-    found = []
+    medians = []
     for seed in range(repeats):
         counts = rows_of(low, high, values, depth=depth, width=width, seed=seed)
         rng = np.random.default_rng(0)
         place = median_by_halving(counts, len(values), depth=depth, scale=0.0, rng=rng)
-        found.append(low + (place + 0.5) * (high - low) / 1000)
-    return np.array(found)
+        medians.append(low + (place + 0.5) * (high - low) / 1000)
+    return np.array(medians)
 
 
 def table42(*, quick: bool) -> None:
     """Medians of London's wards through both sketches, beside the printed ones."""
     head, rows = wards()
-    repeats, same, within, ours = 3 if quick else 40, 0, np.zeros(2, dtype=int), []
+    repeats, n_same, within, ours = 3 if quick else 40, 0, np.zeros(2, dtype=int), []
     names = [name for name in TABLE_42 if ANOTHER_YEAR.get(name, name) in head]
     print("truth (printed); for each sketch our median and 5 to 95 % of draws (printed)")
     for name in names:
         printed, column = TABLE_42[name], head.index(ANOTHER_YEAR.get(name, name))
         texts = [row[column].replace(",", "") for row in rows]
         values = np.array([float(text) for text in texts if text not in {"", "n/a", "#"}])
-        truth, said = float(np.median(values)), []
-        same += name in head and abs(truth - printed[4]) < 0.05 + 1e-9
+        truth, printed_values = float(np.median(values)), []
+        n_same += name in head and abs(truth - printed[4]) < 0.05 + 1e-9
         for number, (depth, width) in enumerate(SKETCHES):
-            found = estimates(values, depth=depth, width=width, repeats=repeats)
-            low, middle, high = np.quantile(found, [0.05, 0.5, 0.95])
+            medians = estimates(values, depth=depth, width=width, repeats=repeats)
+            low, middle, high = np.quantile(medians, [0.05, 0.5, 0.95])
             within[number] += low <= printed[2 * number] <= high
-            typical = float(np.median(np.abs(found - truth))) / abs(truth)
+            typical = float(np.median(np.abs(medians - truth))) / abs(truth)
             ours.append((number, typical, printed[2 * number + 1] / 100))
-            said.append(f"{middle:,.1f} [{low:,.1f}, {high:,.1f}] ({printed[2 * number]:,.1f})")
+            printed_values.append(f"{middle:,.1f} [{low:,.1f}, {high:,.1f}] ({printed[2 * number]:,.1f})")
         year = "" if name in head else f" [{ANOTHER_YEAR[name].split()[-1]}]"
-        print(f"{name}{year}: {truth:,.1f} ({printed[4]:,.1f}); {'; '.join(said)}")
-    print(f"{len(names)} of {len(TABLE_42)} columns are in the data; truths equal as printed: {same}")
+        print(f"{name}{year}: {truth:,.1f} ({printed[4]:,.1f}); {'; '.join(printed_values)}")
+    print(f"{len(names)} of {len(TABLE_42)} columns are in the data; truths equal as printed: {n_same}")
     for number, (depth, width) in enumerate(SKETCHES):
-        mine, theirs = np.median([one[1:] for one in ours if one[0] == number], axis=0)
+        mine, theirs = np.median([row[1:] for row in ours if row[0] == number], axis=0)
         print(
             f"d {depth}, w {width}: printed medians within our 5 to 95 %: {within[number]} of {len(names)}; "
             f"error of a draw, median over columns, {mine:.1%} (printed {theirs:.1%})"

@@ -49,14 +49,14 @@ class Task(NamedTuple):
     @property
     def correlation(self) -> float:
         """Of the main label and the property; the largest of a class, for several classes."""
-        each = [np.corrcoef(self.y == code, self.has)[0, 1] for code in np.unique(self.y)[1:]]
-        return float(max(each, key=abs))
+        correlations = [np.corrcoef(self.y == code, self.has)[0, 1] for code in np.unique(self.y)[1:]]
+        return float(max(correlations, key=abs))
 
 
 def adult(*, main: str = "income", inferred: str = "black") -> Task:
     """Features without race, sex and what is learned or inferred; income, or another column."""
     cells, y = read("adult.data.gz")
-    known = {
+    attributes = {
         "income": y == 1,
         "black": cells[:, RACE] == "Black",
         "woman": cells[:, SEX] == "Female",
@@ -74,7 +74,7 @@ def adult(*, main: str = "income", inferred: str = "black") -> Task:
         ),
     )
     X = np.asarray(encode.fit_transform(cells), dtype=np.float32)
-    return Task(X, known[main].astype(int), known[inferred])
+    return Task(X, attributes[main].astype(int), attributes[inferred])
 
 
 @cache
@@ -91,8 +91,10 @@ def news(*, n_words: int = 4_000) -> Task:
     The names of agencies are no features. Of words in as many reports, the first of the alphabet come first.
     """
     texts = _texts("ag_news")
-    found = Counter(word for _, words in texts for word in set(words) if word not in {SOURCE, "ap", "afp"})
-    frequent = sorted(found, key=lambda word: (-found[word], word))[:n_words]
+    frequencies = Counter(
+        word for _, words in texts for word in set(words) if word not in {SOURCE, "ap", "afp"}
+    )
+    frequent = sorted(frequencies, key=lambda word: (-frequencies[word], word))[:n_words]
     place = {word: number for number, word in enumerate(frequent)}
     X = np.zeros((len(texts), len(place)), dtype=np.float32)
     for row, (_, words) in enumerate(texts):
@@ -165,14 +167,14 @@ def world(
     rounds = 20 if quick else ROUNDS
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(y))
-    kept, order = order[:n_kept], order[n_kept:]
-    own, rest = np.array_split(order, 2)
-    target, others = np.array_split(rest, 2)
+    others_kept, order = order[:n_kept], order[n_kept:]
+    observer_rows, remainder = np.array_split(order, 2)
+    target, others = np.array_split(remainder, 2)
     others = others[~has[others]]
     schedule = rng.permutation(np.arange(rounds) % 2) * share if schedule is None else schedule
-    mine = {} if main_weight is None else {"has_property": has[own]}
+    mine = {} if main_weight is None else {"has_property": has[observer_rows]}
     parties = [
-        PartyRows(X=X[own], y=y[own], **mine),
+        PartyRows(X=X[observer_rows], y=y[observer_rows], **mine),
         PartyRows(X=X[target], y=y[target], has_property=has[target], schedule=schedule, joins=joins),
         *(PartyRows(X=X[p], y=y[p]) for p in np.array_split(others, max(n_parties - 2, 1))[: n_parties - 2]),
     ]
@@ -187,6 +189,15 @@ def world(
     run = together.fit(parties, observer=0, main_weight=main_weight)
     forest = RandomForestClassifier(50, random_state=0)
     attack = PropertyInference(forest, n_batches=2 if quick else 8, random_state=seed)
-    rows = [(X[part], y[part]) for part in (own[has[own]], own[~has[own]])]
-    accuracy = float((run.network.predict(X[kept]) == y[kept]).mean()) if n_kept else float("nan")
-    return World(run, attack.fit(run, rows[0], rows[1]), accuracy, Task(X[own], y[own], has[own]))
+    rows = [
+        (X[part], y[part]) for part in (observer_rows[has[observer_rows]], observer_rows[~has[observer_rows]])
+    ]
+    accuracy = (
+        float((run.network.predict(X[others_kept]) == y[others_kept]).mean()) if n_kept else float("nan")
+    )
+    return World(
+        run,
+        attack.fit(run, rows[0], rows[1]),
+        accuracy,
+        Task(X[observer_rows], y[observer_rows], has[observer_rows]),
+    )

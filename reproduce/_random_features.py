@@ -37,27 +37,29 @@ class RandomFeatures:
         shards = order[: n_each * self._n_teachers].reshape(self._n_teachers, n_each)
         hidden = rng.normal(size=(self._X.shape[1] + 1, N_HIDDEN)).astype(np.float32)
         hidden /= np.sqrt(self._X.shape[1] / 8)
-        asked = layer(np.asarray(queries, dtype=np.float32), hidden)
+        hidden_queries = layer(np.asarray(queries, dtype=np.float32), hidden)
         if learnt is not None:
             single = learnt[0].strides[0] == 0  # one row, shown as many
             rows = layer(np.asarray(learnt[0][:1] if single else learnt[0], dtype=np.float32), hidden)
             truth = np.eye(self.n_classes, dtype=np.float32)[learnt[1]]
         shards = shards if teachers is None else shards[list(teachers)]
-        told = np.empty((len(shards), len(queries)), dtype=np.int64)
+        ballots = np.empty((len(shards), len(queries)), dtype=np.int64)
         for teacher, shard in enumerate(shards):
             inner = layer(self._X[shard], hidden)
             target = np.eye(self.n_classes, dtype=np.float32)[self._y[shard]] - 1 / self.n_classes
             inverse = np.linalg.inv(inner.T @ inner + RIDGE * n_each * np.eye(N_HIDDEN, dtype=np.float32))
             weights = inverse @ (inner.T @ target)
-            scores = asked @ weights
+            scores = hidden_queries @ weights
             if learnt is not None:
                 turned = rows @ inverse
-                own = np.einsum("ij,ij->i", turned, rows)
-                other = asked @ turned[0] if single else np.einsum("ij,ij->i", asked, turned)
+                own_scores = np.einsum("ij,ij->i", turned, rows)
+                query_scores = (
+                    hidden_queries @ turned[0] if single else np.einsum("ij,ij->i", hidden_queries, turned)
+                )
                 wrong = truth - 1 / self.n_classes - rows @ weights
-                scores = scores + (other / (1 + own))[:, None] * wrong
-            told[teacher] = scores.argmax(axis=1)
-        return told
+                scores = scores + (query_scores / (1 + own_scores))[:, None] * wrong
+            ballots[teacher] = scores.argmax(axis=1)
+        return ballots
 
 
 def layer(X: np.ndarray, hidden: np.ndarray) -> np.ndarray:

@@ -96,10 +96,10 @@ def script(counts: np.ndarray) -> None:
             curve = moments2017_curve(LNMax(scale=1 / gamma), rows)
             at = [curve.orders.index(float(moment + 1)) for moment in moments]
             bounds[name] = 100 / len(rows) * moments * np.array(curve.rdp)[at]
-        told = {name: min((each - math.log(1e-5)) / moments) for name, each in bounds.items()}
+        epsilons = {name: min((bound - math.log(1e-5)) / moments) for name, bound in bounds.items()}
         print(
             f"  gamma {gamma:g}, scale {1 / gamma:g}: "
-            + ", ".join(f"{name} {value:.2f}" for name, value in told.items())
+            + ", ".join(f"{name} {value:.2f}" for name, value in epsilons.items())
             + f"; exact, whatever the votes {epsilon(100 * LNMax(scale=1 / gamma).curve(), 1e-5):.2f}"
         )
 
@@ -136,19 +136,19 @@ def published_two_class(counts: np.ndarray, *, delta: float) -> str:
     from ostraka.core.accounting.publish import release_epsilon
 
     private = Private(counts, Adjacency.one_ballot())
-    told = [
+    epsilons = [
         release_epsilon(
             GNMax(sigma=SIGMA), private, delta=delta, rng=np.random.default_rng(seed), agreement=0.9
         ).epsilon
         for seed in range(SEEDS)
     ]
-    return f"{np.median(told):.3f} ({min(told):.3f} to {max(told):.3f})"
+    return f"{np.median(epsilons):.3f} ({min(epsilons):.3f} to {max(epsilons):.3f})"
 
 
 def once(counts: dict[str, np.ndarray]) -> None:
-    both = np.concatenate([counts["mnist"], counts["svhn"]])
+    joint_votes = np.concatenate([counts["mnist"], counts["svhn"]])
     print("\nAll 30 histograms once each, sigma 40, delta 1e-05")
-    print(f"  {listed(every_bound(GNMax(sigma=SIGMA), both), 1e-5)}")
+    print(f"  {listed(every_bound(GNMax(sigma=SIGMA), joint_votes), 1e-5)}")
     ten = every_bound(LNMax(scale=20.0), counts["mnist"], answers_per_query=10)
     print("15 MNIST histograms, 10 times each, LNMax(scale=20), delta 1e-05")
     moments = next(bound.curves[-1] for bound in ten if bound.name == "moments2017")
@@ -213,10 +213,10 @@ def planning() -> None:
         scores, flips = [], []
         for _ in range(8):
             order = rng.permutation(len(X))
-            asked, unseen = order[:n], order[4000:]
-            answers = GNMax(sigma=sigma).release(Private(counts[asked], Adjacency.one_ballot()), rng=rng)
-            flips.append((answers != counts[asked].argmax(axis=1)).mean())
-            student = LogisticRegression(max_iter=300).fit(X[asked], answers)
+            queries, unseen = order[:n], order[4000:]
+            answers = GNMax(sigma=sigma).release(Private(counts[queries], Adjacency.one_ballot()), rng=rng)
+            flips.append((answers != counts[queries].argmax(axis=1)).mean())
+            student = LogisticRegression(max_iter=300).fit(X[queries], answers)
             scores.append((student.predict(X[unseen]) == truth[unseen]).mean())
         print(
             f"  {n} answers, sigma {sigma:.1f}, flipped {np.mean(flips):.3f}: student {np.mean(scores):.3f}"
@@ -225,7 +225,7 @@ def planning() -> None:
 
 def census() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features and labels of the 8,059 people who were voted on, and the votes."""
-    kept = votes("adult_rf_250_teachers.npz")
+    census_votes = votes("adult_rf_250_teachers.npz")
     with gzip.open(folder() / "adult" / "adult_mca_split.csv.gz", "rt") as file:
         rows = [row for row in csv.DictReader(file) if row["split"] == "test"]
     numbers = np.array([[float(row[name]) for name in NUMBERS] for row in rows])
@@ -233,8 +233,8 @@ def census() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     X = np.column_stack(
         [StandardScaler().fit_transform(numbers), DictVectorizer(sparse=False).fit_transform(kinds)]
     )
-    ones = kept["votes"].sum(axis=0).astype(float)
-    return X, kept["income"], np.column_stack([len(kept["votes"]) - ones, ones])
+    ones = census_votes["votes"].sum(axis=0).astype(float)
+    return X, census_votes["income"], np.column_stack([len(census_votes["votes"]) - ones, ones])
 
 
 def spread(values: list[float]) -> str:
@@ -243,20 +243,22 @@ def spread(values: list[float]) -> str:
 
 def synthetic() -> None:
     print("\n002, figures 2 and 6: [14,12,10,8,6] against [13,13,10,8,6], sigma 2; nats at each order")
-    mechanism, here = GNMax(sigma=2.0), np.array([[14.0, 12, 10, 8, 6]])
-    log_p, log_q = (mechanism.log_outcomes(row)[0] for row in (here, np.add(here, [-1, 1, 0, 0, 0])))
-    shown = [order for order in (2.0, 4.0, 8.0, 16.0, 32.0) if order in ORDERS]
-    every = dict(zip(shown, exact_rdp(mechanism, here, orders=tuple(shown))[0], strict=True))
+    mechanism, histogram = GNMax(sigma=2.0), np.array([[14.0, 12, 10, 8, 6]])
+    log_p, log_q = (
+        mechanism.log_outcomes(row)[0] for row in (histogram, np.add(histogram, [-1, 1, 0, 0, 0]))
+    )
+    orders = [order for order in (2.0, 4.0, 8.0, 16.0, 32.0) if order in ORDERS]
+    every = dict(zip(orders, exact_rdp(mechanism, histogram, orders=tuple(orders))[0], strict=True))
     theirs, tight, classic = (
         dict(zip(curve.orders, curve.rdp, strict=True))
         for curve in (
-            papernot2018_curve(mechanism, here),
+            papernot2018_curve(mechanism, histogram),
             mechanism.curve(),
             mechanism.curve(bound="classic"),
         )
     )
     print("  order  this pair  every neighbour  2018 bound   tight  classic")
-    for order in shown:
+    for order in orders:
         pair = max(
             np.logaddexp.reduce(order * p + (1 - order) * q) / (order - 1)
             for p, q in ((log_p, log_q), (log_q, log_p))

@@ -51,19 +51,19 @@ def model_of(X: np.ndarray, y: np.ndarray, agreement: Agreement) -> FixedModel:
 def secret_votes(model: FixedModel, rows: np.ndarray, agreement: Agreement) -> np.ndarray:
     """One party's votes on rows it cannot see, both halves added: (n_rows, n_classes)."""
     sizes, fixed = sizes_of(agreement, len(rows)), fixed_rows(rows.astype(np.float64), agreement.secret)
-    key, asker, other = os.urandom(16), os.urandom(32), os.urandom(32)
+    key, asker, holder = os.urandom(16), os.urandom(32), os.urandom(32)
     pad = words(stream(os.urandom(32)), *fixed.shape)
-    made = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
-    owner = OwnerSide(model, other, sizes)
-    side = AskerSide(key, asker, sizes, question=pad, words=made.words, corrections=made.corrections)
+    material = deal_model(key, sizes, question=pad, asker=asker, owner_key=holder)
+    owner = OwnerSide(model, holder, sizes)
+    side = AskerSide(key, asker, sizes, question=pad, words=material.words, corrections=material.corrections)
     weights = owner.weights()
-    owner.take(key, made.words)
+    owner.take(key, material.words)
     return owner.votes(side.wins(owner.first(fixed - pad, side.first(weights)))) + side.votes()
 
 
-def divergences(mechanism: GNMax, one: np.ndarray, two: np.ndarray) -> list[float]:
+def divergences(mechanism: GNMax, first: np.ndarray, second: np.ndarray) -> list[float]:
     """Rényi divergence of one answer at each order, the larger of both directions."""
-    logs = mechanism.log_outcomes(np.stack([one, two]))
+    logs = mechanism.log_outcomes(np.stack([first, second]))
 
     def divergence(p: np.ndarray, q: np.ndarray, order: float) -> float:
         terms = order * p + (1 - order) * q
@@ -77,13 +77,15 @@ def main(arguments: list[str] | None = None) -> None:
     X, y, *_rest = images("mnist")
     rng, agreement = np.random.default_rng(0), agreed()
     order = rng.permutation(len(X))
-    targets, rest = order[:N_TARGETS], order[N_TARGETS:]
+    targets, others = order[:N_TARGETS], order[N_TARGETS:]
     questions = X[targets]
-    shards = [rest[k * N_ROWS : (k + 1) * N_ROWS] for k in range(N_PARTIES)]
+    shards = [others[k * N_ROWS : (k + 1) * N_ROWS] for k in range(N_PARTIES)]
     votes = [secret_votes(model_of(X[rows], y[rows], agreement), questions, agreement) for rows in shards]
     counts = np.stack(votes).astype(np.int64).sum(axis=0)
     mechanism = GNMax(sigma=SIGMA)  # beside Skellam noise, whose price is within 0.2 % of it
-    histogram, argmax = (SkellamMax(sigma=SIGMA, reveals=seen).curve() for seen in ("counts", "argmax"))
+    histogram, argmax = (
+        SkellamMax(sigma=SIGMA, reveals=revelation).curve() for revelation in ("counts", "argmax")
+    )
     places = [argmax.orders.index(order) for order in ORDERS]
     print(f"{N_PARTIES} parties, {N_ANSWERS:,} answers to one row; Rényi divergence at orders {ORDERS}")
     print("promised, noisy counts:", *(f"{N_ANSWERS * histogram.rdp[place]:9.4f}" for place in places))
@@ -98,8 +100,8 @@ def main(arguments: list[str] | None = None) -> None:
             )[0]
             moved = counts[number] - votes[0][number] + now
             turned += int((moved != counts[number]).any())
-            found = divergences(mechanism, counts[number].astype(float), moved.astype(float))
-            worst = [max(pair) for pair in zip(worst, found, strict=True)]
+            costs = divergences(mechanism, counts[number].astype(float), moved.astype(float))
+            worst = [max(pair) for pair in zip(worst, costs, strict=True)]
         print(f"{name}, exact argmax:  ", *(f"{N_ANSWERS * value:9.4f}" for value in worst), end="")
         print(f"   the ballot turned for {turned} of {len(targets)} rows")
 

@@ -52,19 +52,19 @@ def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
             rows = [
                 (saved[part].reshape(-1, 3072) / 255).astype(np.float32) for part in ("x_train", "x_test")
             ]
-            own, new = (saved[part].astype(np.int64) for part in ("y_train", "y_test"))
+            private_labels, new = (saved[part].astype(np.int64) for part in ("y_train", "y_test"))
         mixed = np.random.default_rng(0).permutation(len(new))[:N_QUERIES]  # the file is by classes
-        return rows[0][: _data.MOST_ROWS], own[: _data.MOST_ROWS], rows[1][mixed], new[mixed]
+        return rows[0][: _data.MOST_ROWS], private_labels[: _data.MOST_ROWS], rows[1][mixed], new[mixed]
     parts = []
     for part in ("train", "t10k"):
         for kind, offset in (("images-idx3", 16), ("labels-idx1", 8)):
             with gzip.open(folder() / name / f"{part}-{kind}-ubyte.gz") as file:
                 parts.append(np.frombuffer(file.read(), dtype=np.uint8, offset=offset))
     X, y, queries, labels = parts
-    most = _data.MOST_ROWS
-    pixels = X.reshape(-1, 784)[:most], queries.reshape(-1, 784)[:N_QUERIES]
-    rows = [(each / 255).astype(np.float32) for each in pixels]
-    return rows[0], y[:most].astype(np.int64), rows[1], labels[:N_QUERIES].astype(np.int64)
+    limit = _data.MOST_ROWS
+    pixels = X.reshape(-1, 784)[:limit], queries.reshape(-1, 784)[:N_QUERIES]
+    rows = [(images_of_part / 255).astype(np.float32) for images_of_part in pixels]
+    return rows[0], y[:limit].astype(np.int64), rows[1], labels[:N_QUERIES].astype(np.int64)
 
 
 def sentences(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -100,11 +100,11 @@ def read_ag_news() -> list[tuple[list[str], np.ndarray]]:
 def promised(mechanism: GNMax, votes: np.ndarray, price: Curve, n_answers: int) -> dict[str, Curve]:
     """Upper bounds for all answers: whatever the votes, and given them by the bound of 2018 and exactly."""
     times = n_answers // len(votes)
-    whole = np.round(votes)
+    counts = np.round(votes)
     return {
         "promise": n_answers * price,
-        "2018 bound": times * papernot2018_curve(mechanism, whole),
-        "exact, votes": times * exact_curve(mechanism, whole),
+        "2018 bound": times * papernot2018_curve(mechanism, counts),
+        "exact, votes": times * exact_curve(mechanism, counts),
     }
 
 
@@ -236,8 +236,8 @@ def neighbours(sets: tuple[str, ...], trials: int) -> dict[str, Any]:
             name: adversarial_queries(name, system, queries, labels, mechanism=mechanism, rng=rng)
             for name in ADVERSARIES[:2]
         }
-        some = X[rng.choice(len(X), size=500, replace=False)]
-        for where, pool, rounds in (("test", queries, 1), ("train", some, 1), ("blends", some, 3)):
+        sample = X[rng.choice(len(X), size=500, replace=False)]
+        for where, pool, rounds in (("test", queries, 1), ("train", sample, 1), ("blends", sample, 3)):
             plots[f"Pois-NatQ, {where}"] = adversarial_queries(
                 "Pois-NatQ",
                 system,
@@ -264,21 +264,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--trials", type=int, help="of each bar whose votes are fixed")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args(arguments or [])
-    trials = given.trials or TRIALS
+    options = parser.parse_args(arguments or [])
+    trials = options.trials or TRIALS
     print(
         f"epsilon at delta {DELTA:g}: an illustration where it says seen or model, as if trained anew for "
         "each answer; right: Rényi, certified, the same and trained once"
     )
     records: dict[str, Any] = {}
-    wanted = ADVERSARIES[:2] * ("3" in given.figures) + ADVERSARIES[2:] * ("4" in given.figures)
+    wanted = ADVERSARIES[:2] * ("3" in options.figures) + ADVERSARIES[2:] * ("4" in options.figures)
     if wanted:
-        records |= teachers(given.trainings, wanted, given.data, trials)
-    if "5" in given.figures:
-        records |= neighbours(given.data, trials)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "audits_002.json").write_text(json.dumps(records, indent=1) + "\n")
+        records |= teachers(options.trainings, wanted, options.data, trials)
+    if "5" in options.figures:
+        records |= neighbours(options.data, trials)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "audits_002.json").write_text(json.dumps(records, indent=1) + "\n")
 
 
 if __name__ == "__main__":

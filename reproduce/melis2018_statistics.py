@@ -77,8 +77,8 @@ def figure45(*, quick: bool) -> None:
         ranks = np.arange(1, n_items + 1)
         chance = 1 / ranks / (1 / ranks).sum()
         counts = rng.multinomial(n_users, chance)
-        found = estimated(sketch, np.arange(n_items), counts)[:50]
-        wrong = np.abs(found - counts[:50]).mean() / counts.sum()
+        estimates = estimated(sketch, np.arange(n_items), counts)[:50]
+        wrong = np.abs(estimates - counts[:50]).mean() / counts.sum()
         print(f"error {error}: {wrong:.1e} of all for {n_users:,} users (thesis: falls with users)")
 
 
@@ -164,8 +164,8 @@ def median_errors(error: float, repeats: int, spread: tuple[float, float]) -> fl
         rng = np.random.default_rng(seed)
         values = reference(rng, spread=spread)
         counts = rows_of(0, 1000, values, depth=depth, width=width, seed=seed + 1000)
-        found = median_by_halving(counts, len(values), depth=depth, scale=0.0, rng=rng)
-        wrong.append(abs(found - np.median(values)) / np.median(values))
+        median = median_by_halving(counts, len(values), depth=depth, scale=0.0, rng=rng)
+        wrong.append(abs(median - np.median(values)) / np.median(values))
     return float(np.mean(wrong))
 
 
@@ -179,23 +179,23 @@ def figure410(*, quick: bool) -> None:
 
 def sensitivity(n_draws: int) -> np.ndarray:
     """By how much one value moves the sum over [0, 500), for each draw of the cells: d = 3, w = 55."""
-    found = []
+    moves = []
     for seed in range(n_draws):
         sums = [
             rows_of(0, 1000, np.array([value + 0.5]), depth=3, width=55, seed=seed)[:500].sum()
             for value in range(1000)
         ]
-        found.append(np.abs(sums).max())
-    return np.array(found)
+        moves.append(np.abs(sums).max())
+    return np.array(moves)
 
 
 def figure411(*, quick: bool) -> None:
     """Error against epsilon, with the claimed sensitivity d = 3 and with the real one; and ours."""
     from bench.collect import median_error
 
-    found = sensitivity(2 if quick else 40)
-    print(f"one value moves a range by {found.min():.0f} to {found.max():.0f} (thesis: at most d = 3)")
-    real = float(np.median(found))
+    moves = sensitivity(2 if quick else 40)
+    print(f"one value moves a range by {moves.min():.0f} to {moves.max():.0f} (thesis: at most d = 3)")
+    real = float(np.median(moves))
     for epsilon in (0.1, 0.5, 1.0, 2.0):
         wrong = {}
         for name, moved in (("claimed", 3.0), ("repaired", real)):
@@ -207,8 +207,8 @@ def figure411(*, quick: bool) -> None:
                 found_median = median_by_halving(counts, 1200, depth=3, scale=10 * moved / epsilon, rng=rng)
                 errors.append(abs(found_median - np.median(values)))
             wrong[name] = float(np.mean(errors))
-        ours, shown = median_error(epsilon, repeats=5 if quick else 100), wrong["repaired"]
-        print(f"epsilon {epsilon}: {wrong['claimed']:.1f} claimed, {shown:.1f} repaired, {ours:.1f} ours")
+        ours, repaired = median_error(epsilon, repeats=5 if quick else 100), wrong["repaired"]
+        print(f"epsilon {epsilon}: {wrong['claimed']:.1f} claimed, {repaired:.1f} repaired, {ours:.1f} ours")
 
 
 PARTS: dict[str, Callable[..., None]] = {

@@ -79,19 +79,19 @@ def figures_2_and_3(sizes: tuple[int, ...]) -> dict[str, Any]:
     records = {}
     print(f"{'teachers':>8} {'one':>6} {'most':>6} {'gap':>6} | " + " ".join(f"{g:>6g}" for g in GAMMAS))
     for n_teachers in sizes:
-        counts, y, one = voted(n_teachers)
+        counts, y, n_unanimous = voted(n_teachers)
         noisy = [
             float(np.exp(LNMax(scale=1 / gamma).log_outcomes(counts))[np.arange(len(y)), y].mean())
             for gamma in GAMMAS
         ]
         record = {
-            "one teacher": one,
+            "one teacher": n_unanimous,
             "plurality": float((counts.argmax(axis=1) == y).mean()),
             "gap": float(gaps(counts).mean() / n_teachers),
             "noisy": noisy,
         }
         records[str(n_teachers)] = record
-        numbers = (one, record["plurality"], record["gap"])
+        numbers = (n_unanimous, record["plurality"], record["gap"])
         print(
             f"{n_teachers:>8} "
             + " ".join(f"{v:6.3f}" for v in numbers)
@@ -142,8 +142,8 @@ def taught_softly(X: np.ndarray, targets: np.ndarray, *, temperature: float, see
     network.classes_, network.n_features_in_ = np.arange(N_CLASSES), X.shape[1]
 
     def loss(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        said = torch.log_softmax(logits / temperature, dim=1)
-        return -(temperature**2) * (soft[rows] * said).sum(dim=1).mean()
+        log_probabilities = torch.log_softmax(logits / temperature, dim=1)
+        return -(temperature**2) * (soft[rows] * log_probabilities).sum(dim=1).mean()
 
     return network.minimise(X, loss, name="soft labels")
 
@@ -168,16 +168,18 @@ def distillation(teachers: TeacherEnsemble, counts: np.ndarray) -> dict[str, Any
     labels = counts.argmax(axis=1)
     soft = soft_votes(teachers, public.X)
     order = np.random.default_rng(0).permutation(len(labels))
-    found: dict[str, list[float]] = {name: [] for name in ("labels", *(f"T = {t:g}" for t in TEMPERATURES))}
+    accuracies: dict[str, list[float]] = {
+        name: [] for name in ("labels", *(f"T = {t:g}" for t in TEMPERATURES))
+    }
     for n in DISTILLED:
         rows = np.sort(order[:n])
         plain = student(0, n_rows=n, steps=LONG).fit(public.X[rows], labels[rows])
-        found["labels"].append(float(plain.score(new.X, new.y)))
+        accuracies["labels"].append(float(plain.score(new.X, new.y)))
         for temperature, targets in soft.items():
             network = taught_softly(public.X[rows], targets[rows], temperature=temperature, seed=0)
-            found[f"T = {temperature:g}"].append(float(network.score(new.X, new.y)))
-    show_curves("B.1, answers", DISTILLED, found)
-    return {"answers": DISTILLED, "accuracy": found}
+            accuracies[f"T = {temperature:g}"].append(float(network.score(new.X, new.y)))
+    show_curves("B.1, answers", DISTILLED, accuracies)
+    return {"answers": DISTILLED, "accuracy": accuracies}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,13 +205,14 @@ class Asking:
 
     def by_experts(self) -> np.ndarray:
         """Rows whose own expert is unsure, those first that the most experts think possible."""
-        known, labels = self.X[self.rows], self.labels[self.rows]
+        rows_known, labels = self.X[self.rows], self.labels[self.rows]
         experts = [
-            student(self.seed, n_rows=len(known), steps=200).fit(known, labels == k) for k in range(N_CLASSES)
+            student(self.seed, n_rows=len(rows_known), steps=200).fit(rows_known, labels == k)
+            for k in range(N_CLASSES)
         ]
-        said = np.stack([each.predict_proba(self.X[self.others])[:, 1] for each in experts], axis=1)
-        possible = (said > POSSIBLE).sum(axis=1)
-        return self.others[np.lexsort((said.max(axis=1), -possible, said.max(axis=1) >= SURE))[:MORE]]
+        opinions = np.stack([expert.predict_proba(self.X[self.others])[:, 1] for expert in experts], axis=1)
+        possible = (opinions > POSSIBLE).sum(axis=1)
+        return self.others[np.lexsort((opinions.max(axis=1), -possible, opinions.max(axis=1) >= SURE))[:MORE]]
 
     def said(self) -> np.ndarray:
         """What a student of the known rows says of the others."""
@@ -232,13 +235,13 @@ def active(counts: np.ndarray) -> dict[str, Any]:
     records = {}
     for noise in (None, LNMax(scale=SCALE)):
         title = "no noise" if noise is None else repr(noise)
-        found = {name: np.zeros((SEEDS, len(answers))) for name in CHOICES}
+        accuracies = {name: np.zeros((SEEDS, len(answers))) for name in CHOICES}
         for seed in range(SEEDS):
             rng = np.random.default_rng(seed)
             labels = counts.argmax(axis=1) if noise is None else noise.release(votes, rng=rng)
             for name, choose in CHOICES.items():
-                found[name][seed] = learning_curve(labels, choose, seed=seed)
-        means = {name: each.mean(axis=0).tolist() for name, each in found.items()}
+                accuracies[name][seed] = learning_curve(labels, choose, seed=seed)
+        means = {name: curve.mean(axis=0).tolist() for name, curve in accuracies.items()}
         show_curves(f"B.2, {title}, answers", answers, means)
         records[title] = {"answers": answers, "accuracy": means}
     return records
@@ -252,8 +255,8 @@ def learning_curve(labels: np.ndarray, choose: Callable[[Asking], np.ndarray], *
     for step in range(ROUNDS + 1):
         if step:
             others = np.setdiff1d(np.arange(len(labels)), rows)
-            more = choose(Asking(X=public.X, labels=labels, rows=rows, others=others, seed=seed))
-            rows = np.concatenate([rows, more])
+            choice = choose(Asking(X=public.X, labels=labels, rows=rows, others=others, seed=seed))
+            rows = np.concatenate([rows, choice])
         model = student(seed, n_rows=len(rows)).fit(public.X[rows], labels[rows])
         accuracy.append(float(model.score(new.X, new.y)))
     return accuracy
@@ -275,7 +278,7 @@ def siamese() -> dict[str, Any]:
     records: dict[str, Any] = {"asked": []}
     for n_asked in SIAMESE:
         rows = np.random.default_rng(0).permutation(len(labels))[:n_asked]
-        told = torch.as_tensor(labels[rows])
+        known_labels = torch.as_tensor(labels[rows])
         twin = TorchClassifier(
             "perceptron",
             epochs=max(1, LONG * 100 // n_asked),
@@ -286,26 +289,28 @@ def siamese() -> dict[str, Any]:
         )
         twin.classes_, twin.n_features_in_ = np.arange(32), public.X.shape[1]
 
-        def apart(codes: Any, batch: Any, told: Any = told) -> Any:
+        def apart(codes: Any, batch: Any, label_tensor: Any = known_labels) -> Any:
             distances = torch.cdist(codes, codes).square()
             pairs = ~torch.eye(len(batch), dtype=torch.bool)
-            alike = (told[batch][:, None] == told[batch]).float()
+            alike = (label_tensor[batch][:, None] == label_tensor[batch]).float()
             return torch.nn.functional.binary_cross_entropy_with_logits(
                 (BAR - distances)[pairs], alike[pairs]
             )
 
         twin.minimise(public.X[rows], apart, name="siamese")
-        known, every = twin.logits(public.X[rows]), twin.logits(public.X)
-        distances = ((every[:, None] - known[None]) ** 2).sum(axis=2)
+        labelled_codes, every = twin.logits(public.X[rows]), twin.logits(public.X)
+        distances = ((every[:, None] - labelled_codes[None]) ** 2).sum(axis=2)
         nearest, chance = distances.argmin(axis=1), 1 / (1 + np.exp(distances.min(axis=1) - BAR))
         inferred = labels[rows][nearest]
         others = np.setdiff1d(np.arange(len(labels)), rows)
         record: dict[str, Any] = {"asked": n_asked}
         for sure in (0.5, SURE):
             matched = others[chance[others] >= sure]
-            both = np.concatenate([rows, matched])
-            seen = np.concatenate([labels[rows], inferred[matched]])
-            taught = student(0, n_rows=len(both), steps=LONG).fit(public.X[both], seen)
+            training_rows = np.concatenate([rows, matched])
+            training_labels = np.concatenate([labels[rows], inferred[matched]])
+            taught = student(0, n_rows=len(training_rows), steps=LONG).fit(
+                public.X[training_rows], training_labels
+            )
             record[f"matched at {sure:g}"] = len(matched) / len(others)
             record[f"right at {sure:g}"] = float((inferred[matched] == public.y[matched]).mean())
             record[f"student at {sure:g}"] = float(taught.score(new.X, new.y))
@@ -317,7 +322,7 @@ def siamese() -> dict[str, Any]:
 
 
 def show_curves(title: str, x: Any, curves: dict[str, list[float]]) -> None:
-    print(f"{title:>30} " + " ".join(f"{each:>6g}" for each in x))
+    print(f"{title:>30} " + " ".join(f"{value:>6g}" for value in x))
     for name, values in curves.items():
         print(f"{name:>30} " + " ".join(f"{v:6.3f}" for v in values), flush=True)
 
@@ -337,8 +342,8 @@ def census() -> tuple[np.ndarray, np.ndarray, int, int]:
     """Rows, labels, how many of them are the teachers', and how many of the last the student is scored on."""
     from bench.adult import read
 
-    (cells, y), (more, y_more) = read("adult.data.gz"), read("adult.test.gz")
-    table = np.concatenate([cells, more]).astype(str)
+    (cells, y), (test_cells, y_more) = read("adult.data.gz"), read("adult.test.gz")
+    table = np.concatenate([cells, test_cells]).astype(str)
     return integers(list(table.T)), np.concatenate([y, y_more]), len(y), 11_282
 
 
@@ -348,18 +353,20 @@ def readmissions(
     """The same for patients who came back: as many rows of either class, at most as many as the paper has."""
     with gzip.open(folder() / "diabetes130" / "diabetic_data.csv.gz", "rt") as file:
         lines = list(csv.DictReader(file))
-    told = np.array([line["readmitted"] for line in lines])
+    known_labels = np.array([line["readmitted"] for line in lines])
     rng = np.random.default_rng(0)
-    sides = [np.flatnonzero(np.isin(told, list(side))) for side in classes]
+    sides = [np.flatnonzero(np.isin(known_labels, list(side))) for side in classes]
     n_each = min(*map(len, sides), sum(PAPERS_ROWS) // 2)
-    kept = rng.permutation(np.concatenate([rng.choice(side, size=n_each, replace=False) for side in sides]))
-    columns = [np.array([lines[row][name] for row in kept]) for name in DIABETES]
-    n_train = round(len(kept) * PAPERS_ROWS[0] / sum(PAPERS_ROWS))
+    balanced = rng.permutation(
+        np.concatenate([rng.choice(side, size=n_each, replace=False) for side in sides])
+    )
+    columns = [np.array([lines[row][name] for row in balanced]) for name in DIABETES]
+    n_train = round(len(balanced) * PAPERS_ROWS[0] / sum(PAPERS_ROWS))
     return (
         integers(columns),
-        np.isin(told[kept], list(classes[0])).astype(int),
+        np.isin(known_labels[balanced], list(classes[0])).astype(int),
         n_train,
-        (len(kept) - n_train) // 2,
+        (len(balanced) - n_train) // 2,
     )
 
 
@@ -371,20 +378,20 @@ def forests(name: str, table: tuple[np.ndarray, np.ndarray, int, int]) -> dict[s
     start = time.perf_counter()
     teachers = TeacherEnsemble(RandomForestClassifier(TREES), n_teachers=FORESTS, random_state=0, n_jobs=1)
     teachers.fit(X[:n_train], y[:n_train], classes=[0, 1])
-    asked = slice(n_train, n_train + N_ASKED)
-    votes = teachers.vote(X[asked])
+    queries = slice(n_train, n_train + N_ASKED)
+    votes = teachers.vote(X[queries])
     mechanism = LNMax(scale=SCALE)
     price = (N_ASKED * mechanism.curve()).epsilon(DELTA)
     ledger = Ledger(":memory:", budget=Budget(epsilon=price * 1.001, delta=DELTA, adaptive=False))
     answers = release(mechanism, votes, ledger=ledger, rng=np.random.default_rng(0))
-    learned = RandomForestClassifier(TREES, random_state=0).fit(X[asked], answers)
+    learned = RandomForestClassifier(TREES, random_state=0).fit(X[queries], answers)
     alone = RandomForestClassifier(TREES, random_state=0).fit(X[:n_train], y[:n_train])
     counts = votes.open()
     record = {
         "rows": [n_train, len(y) - n_train, n_new],
         "student": float(learned.score(X[-n_new:], y[-n_new:])),
-        "plurality, asked": float((counts.argmax(axis=1) == y[asked]).mean()),
-        "answers right": float((answers == y[asked]).mean()),
+        "plurality, asked": float((counts.argmax(axis=1) == y[queries]).mean()),
+        "answers right": float((answers == y[queries]).mean()),
         "non-private": float(alone.score(X[-n_new:], y[-n_new:])),
         "commonest": float(max(np.bincount(y[-n_new:])) / n_new),
         "epsilon, whatever the votes": price,
@@ -404,42 +411,42 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", default=["2", "3", "4", "B", "C"])
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args(arguments or [])
+    options = parser.parse_args(arguments or [])
     records: dict[str, Any] = {}
-    if {"2", "3"} & set(given.parts):
-        records["figures 2 and 3"] = figures_2_and_3(SIZES if "3" in given.parts else NOISY)
-    if {"4", "B"} & set(given.parts):
+    if {"2", "3"} & set(options.parts):
+        records["figures 2 and 3"] = figures_2_and_3(SIZES if "3" in options.parts else NOISY)
+    if {"4", "B"} & set(options.parts):
         teachers = ensemble(FORESTS)
         counts = teachers.vote(mnist()[1].X).open()
-    if "4" in given.parts:
+    if "4" in options.parts:
         records["figure 4"] = prices(counts, mnist()[1].y)
-    if "B" in given.parts:
+    if "B" in options.parts:
         records["B.1"] = distillation(teachers, counts)
         records["B.2"] = active(counts)
-    if "C" in given.parts:
+    if "C" in options.parts:
         records["C"] = {
             name: forests(name, read()) for name, read in (("Adult", census), ("Diabetes", readmissions))
         }
-    if "siamese" in given.parts:
+    if "siamese" in options.parts:
         records["siamese"] = siamese()
-    if "readings" in given.parts:
+    if "readings" in options.parts:
         records["readings"] = {
             name: forests(name, readmissions(classes)) for name, classes in READINGS.items()
         }
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
         for name, record in records.items():
-            file = given.out / f"001_{name.replace(' ', '_').replace('.', '')}.json"
+            file = options.out / f"001_{name.replace(' ', '_').replace('.', '')}.json"
             file.write_text(json.dumps(record, indent=1) + "\n")
-        draw(records, given.out)
+        draw(records, options.out)
 
 
 def draw(records: dict[str, Any], folder: Path) -> None:
     """Figures 2, 3 and 5, and what is asked next, as far as they were measured."""
     if "figures 2 and 3" in records:
-        found = records["figures 2 and 3"]
-        noisy = {f"{n} teachers": each["noisy"] for n, each in found.items() if int(n) in NOISY}
-        certain = {"gap": [each["gap"] for each in found.values()]}
+        record = records["figures 2 and 3"]
+        noisy = {f"{n} teachers": curve["noisy"] for n, curve in record.items() if int(n) in NOISY}
+        certain = {"gap": [entry["gap"] for entry in record.values()]}
         panels = {
             "figure 2": {
                 "x": GAMMAS,
@@ -448,7 +455,7 @@ def draw(records: dict[str, Any], folder: Path) -> None:
                 "curves": noisy,
             },
             "figure 3": {
-                "x": [int(n) for n in found],
+                "x": [int(n) for n in record],
                 "x label": "teachers",
                 "y label": "gap / teachers",
                 "curves": certain,
@@ -456,16 +463,19 @@ def draw(records: dict[str, Any], folder: Path) -> None:
         }
         _drawing.panels(folder / "001-figures-2-and-3.svg", panels)
     if "B.1" in records:
-        told = {"B.1": records["B.1"], **{f"B.2, {noise}": each for noise, each in records["B.2"].items()}}
+        known_labels = {
+            "B.1": records["B.1"],
+            **{f"B.2, {noise}": entry for noise, entry in records["B.2"].items()},
+        }
         panels = {
             title: {
-                "x": each["answers"],
+                "x": entry["answers"],
                 "x label": "answers",
                 "y label": "accuracy",
-                "curves": each["accuracy"],
+                "curves": entry["accuracy"],
                 "scale": "log" if title == "B.1" else "linear",
             }
-            for title, each in told.items()
+            for title, entry in known_labels.items()
         }
         _drawing.panels(folder / "001-appendix-B.svg", panels)
 

@@ -50,8 +50,8 @@ def errors(votes: np.ndarray, mechanism: GNMax, n_answers: int, methods: tuple[s
     for seed in range(SEEDS):
         answers = ask(mechanism, votes, n_answers, seed)
         for place, method in enumerate(methods):
-            found = recover_votes(answers, n_teachers=N_TEACHERS, mechanism=mechanism, method=method)
-            wrong[seed, place] = np.abs(found.mean - votes).sum() / (2 * votes.sum())
+            recovery = recover_votes(answers, n_teachers=N_TEACHERS, mechanism=mechanism, method=method)
+            wrong[seed, place] = np.abs(recovery.mean - votes).sum() / (2 * votes.sum())
     return wrong
 
 
@@ -69,7 +69,7 @@ def cost(name: str, votes: np.ndarray, sigma: float, n_answers: int) -> tuple[fl
 
 def figure4(out: Path | None) -> None:
     """Error under the paper's budgets."""
-    drawn = {}
+    curves = {}
     for name, afforded in AFFORDED.items():
         mechanism, all_votes = GNMax(sigma=40.0), histograms(name)
         wrong = np.array(
@@ -86,9 +86,9 @@ def figure4(out: Path | None) -> None:
             + ", ".join(f"{m} {e:.4f}" for m, e in zip(METHODS, wrong.mean(axis=0), strict=True))
             + f"; the paper {paper}"
         )
-        drawn[name] = wrong
+        curves[name] = wrong
     if out is not None:
-        _drawing.bars(out / "figure4.svg", drawn, METHODS, "normalised L1 error")
+        _drawing.bars(out / "figure4.svg", curves, METHODS, "normalised L1 error")
 
 
 def figure6(out: Path | None, name: str = "mnist") -> tuple[np.ndarray, np.ndarray]:
@@ -124,10 +124,10 @@ def figure7(out: Path | None) -> None:
 
 def figure5(out: Path | None) -> None:
     """Price against error, over all histograms and noise scales: Pearson's r."""
-    both = {name: figure6(out, name) for name in DELTAS}
+    results = {name: figure6(out, name) for name in DELTAS}
     for place, method in enumerate(METHODS):
-        wrong = np.concatenate([found[..., place].ravel() for found, _ in both.values()])
-        prices = np.concatenate([found[..., 0].ravel() for _, found in both.values()])
+        wrong = np.concatenate([estimates[..., place].ravel() for estimates, _ in results.values()])
+        prices = np.concatenate([found[..., 0].ravel() for _, found in results.values()])
         r = np.corrcoef(wrong, prices)[0, 1]
         grouped = np.corrcoef(wrong.reshape(-1, 5).mean(axis=1), prices.reshape(-1, 5).mean(axis=1))[0, 1]
         print(
@@ -135,7 +135,7 @@ def figure5(out: Path | None) -> None:
         )
     if out is not None:
         _drawing.scatter(
-            out / "figure5.svg", {n: (w[..., 2].ravel(), p[..., 0].ravel()) for n, (w, p) in both.items()}
+            out / "figure5.svg", {n: (w[..., 2].ravel(), p[..., 0].ravel()) for n, (w, p) in results.items()}
         )
 
 
@@ -162,8 +162,12 @@ def figure1(out: Path | None) -> None:
         people = np.concatenate([np.flatnonzero(doctor), _some(~doctor, int(doctor.sum()))])
         recovered = np.array([through_answers(votes[person], int(person)) for person in people])
         told("figure 8", title, consensus_test(recovered.clip(min=0), doctor[people]))
-        same = (recovered.max(axis=1) < 0.75 * N_TEACHERS) == (votes[people].max(axis=1) < 0.75 * N_TEACHERS)
-        print(f"    {same.mean():.1%} of {len(people)} people are called what their votes would call them")
+        agreement = (recovered.max(axis=1) < 0.75 * N_TEACHERS) == (
+            votes[people].max(axis=1) < 0.75 * N_TEACHERS
+        )
+        print(
+            f"    {agreement.mean():.1%} of {len(people)} people are called what their votes would call them"
+        )
     if out is not None:
         low = {
             g: [np.mean(trained[m].max(axis=1) < 187.5)]
@@ -213,11 +217,11 @@ def adult_votes() -> np.ndarray:
     return count_votes(teachers.predictions(X[split == "test"]), n_classes=2)
 
 
-def told(figure: str, title: str, found: Any) -> None:
+def told(figure: str, title: str, rates: Any) -> None:
     print(
-        f"  {figure}, {title}: below 75 % are {found.recall:.1%} of {found.n_members} with a doctorate and "
-        f"{found.false_alarm:.1%} of {found.n_others} without; "
-        f"precision, balanced, {found.precision:.1%} (the paper 75 %)"
+        f"  {figure}, {title}: below 75 % are {rates.recall:.1%} of {rates.n_members} with a doctorate and "
+        f"{rates.false_alarm:.1%} of {rates.n_others} without; "
+        f"precision, balanced, {rates.precision:.1%} (the paper 75 %)"
     )
 
 

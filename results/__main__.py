@@ -44,13 +44,13 @@ def kept() -> dict[str, Any]:
 
 def read(row: dict[str, Any], printed: str) -> list[float]:
     """The figures of one run; ValueError for a pattern that nothing matches."""
-    found = []
+    values = []
     for pattern in row["patterns"]:
         match = re.search(pattern, printed)
         if match is None:
             raise ValueError(f"{row['name']}: nothing printed matches {pattern}")
-        found.append(float(match[1].replace(",", "")))
-    return found
+        values.append(float(match[1].replace(",", "")))
+    return values
 
 
 def output(command: str, *, checkout: Path = HERE.parent, python: str = sys.executable) -> str:
@@ -73,11 +73,11 @@ def measured(commands: list[str], n_runs: int) -> dict[str, list[str]]:
     return printed
 
 
-def compare(chosen: list[dict[str, Any]], other: Path, n_runs: int) -> None:
+def compare(chosen: list[dict[str, Any]], base: Path, n_runs: int) -> None:
     """Print the processor time of each row's command in another checkout and here: A B A B."""
-    pythons = {HERE.parent: sys.executable, other: str(other / ".venv" / "bin" / "python")}
+    pythons = {HERE.parent: sys.executable, base: str(base / ".venv" / "bin" / "python")}
     for row in chosen:
-        seconds: dict[Path, list[float]] = {checkout: [] for checkout in (other, HERE.parent)}
+        seconds: dict[Path, list[float]] = {checkout: [] for checkout in (base, HERE.parent)}
         for number in range(n_runs):
             print(f"run {number + 1} of {n_runs}: {row['command']}", file=sys.stderr, flush=True)
             for checkout, runs in seconds.items():
@@ -100,19 +100,19 @@ def record(chosen: list[dict[str, Any]], n_runs: int) -> None:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE.parent, check=False
     ).stdout.strip()
-    found = kept()
+    measurements = kept()
     for fixed in (False, True):  # a row whose figures its seeds fix is the same in every run
-        some = [row for row in chosen if row.get("fixed", False) is fixed]
-        printed = measured(list(dict.fromkeys(row["command"] for row in some)), 1 if fixed else n_runs)
-        for row in some:
-            found[row["name"]] = {
+        batch = [row for row in chosen if row.get("fixed", False) is fixed]
+        printed = measured(list(dict.fromkeys(row["command"] for row in batch)), 1 if fixed else n_runs)
+        for row in batch:
+            measurements[row["name"]] = {
                 "command": row["command"],
                 "commit": commit,
                 "date": f"{datetime.now(UTC):%Y-%m-%d}",
                 "load": round(load, 1),
-                "runs": [read(row, one) for one in printed[row["command"]]],
+                "runs": [read(row, text) for text in printed[row["command"]]],
             }
-    text = json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False)
+    text = json.dumps(measurements, indent=1, sort_keys=True, ensure_ascii=False)
     (HERE / "measured.json").write_text(text + "\n", encoding="utf-8")
 
 
@@ -127,34 +127,34 @@ def figure(row: dict[str, Any], runs: list[list[float]], place: int) -> str:
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
-def line(row: dict[str, Any], found: dict[str, Any] | None) -> str:
+def line(row: dict[str, Any], measurement: dict[str, Any] | None) -> str:
     """One row of the table."""
     if "recorded" in row:
         figures, rival, when = row["figures"], row["rival"], f"{row['recorded']}, recorded"
-    elif found is None:
+    elif measurement is None:
         figures, rival, when = "not measured yet", "", ""
     else:
-        said = [figure(row, found["runs"], place) for place in range(len(row["patterns"]))]
-        figures, rival = row["figures"].format(*said), row["rival"].format(*said)
-        n = len(found["runs"])
+        values = [figure(row, measurement["runs"], place) for place in range(len(row["patterns"]))]
+        figures, rival = row["figures"].format(*values), row["rival"].format(*values)
+        n = len(measurement["runs"])
         runs = "seeds fix it" if row.get("fixed", False) else f"{n} run{'s' * (n != 1)}"
-        when = f"{found['date']}, {runs}, load {found['load']}, `{found['commit']}`"
+        when = f"{measurement['date']}, {runs}, load {measurement['load']}, `{measurement['commit']}`"
     return f"| {row['what']} | {figures} | {rival} | {when}: `{row['command']}` |"
 
 
 def table(page: Path) -> str:
     """The rows of one of the two pages, with links as they lead from it."""
-    found = kept()
+    measurements = kept()
     chosen = [row for row in rows() if page == PAGE or row.get("readme", False)]
-    text = _HEAD + "\n".join(line(row, found.get(row["name"])) for row in chosen) + "\n"
+    text = _HEAD + "\n".join(line(row, measurements.get(row["name"])) for row in chosen) + "\n"
     return text.replace("](docs/", "](") if page == PAGE else text
 
 
 def write(page: Path) -> None:
     """Put the table into a page, between its two marks."""
     text = page.read_text(encoding="utf-8")
-    before, start, rest = text.partition(START)
-    _, end, after = rest.partition(END)
+    before, start, behind = text.partition(START)
+    _, end, after = behind.partition(END)
     if not start or not end:
         raise SystemExit(f"{page.name} must hold the lines {START} and {END}")
     page.write_text(f"{before}{start}\n\n{table(page)}\n{end}{after}", encoding="utf-8")
@@ -169,16 +169,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--against", type=Path, help="a checkout of another commit, with an environment in its .venv"
     )
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     live = {row["name"]: row for row in rows() if "recorded" not in row}
-    if unknown := sorted(set(asked.names) - live.keys()):
+    if unknown := sorted(set(options.names) - live.keys()):
         print(f"no row named {', '.join(unknown)}; there are {', '.join(live)}", file=sys.stderr)
         return 2
-    if asked.against:
-        compare([live[name] for name in asked.names or live], asked.against.resolve(), asked.runs)
+    if options.against:
+        compare([live[name] for name in options.names or live], options.against.resolve(), options.runs)
         return 0
-    if not asked.only_write:
-        record([live[name] for name in asked.names or live], asked.runs)
+    if not options.only_write:
+        record([live[name] for name in options.names or live], options.runs)
     write(README)
     write(PAGE)
     return 0

@@ -97,15 +97,15 @@ def sessions(charges: float) -> int:
     return max(20, round(charges / 20) * 20)
 
 
-def main(given: Sequence[str] = ()) -> None:
-    if given[:1] == ["rows"]:
-        raise SystemExit(rows.main(given[1:]))
-    if given[:1] == ["mistakes"]:
-        raise SystemExit(mistakes.main(given[1:]))
+def main(arguments: Sequence[str] = ()) -> None:
+    if arguments[:1] == ["rows"]:
+        raise SystemExit(rows.main(arguments[1:]))
+    if arguments[:1] == ["mistakes"]:
+        raise SystemExit(mistakes.main(arguments[1:]))
     options = argparse.ArgumentParser(prog="python -m rigs")
     options.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RIGS))
     options.add_argument("--scale", type=float, default=1.0)
-    chosen = options.parse_args(given)
+    chosen = options.parse_args(arguments)
     if unknown := set(chosen.names) - set(RIGS):
         options.error(f"no rig named {', '.join(sorted(unknown))}; there are {', '.join(RIGS)}")
     failed = [name for name in chosen.names or RIGS if not one(name, chosen.scale)]
@@ -115,30 +115,30 @@ def main(given: Sequence[str] = ()) -> None:
 
 def one(name: str, scale: float) -> bool:
     """Run a rig and record its line."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     try:
-        found = RIGS[name](scale)
+        finding = RIGS[name](scale)
     except UnavailableError as missing:
         print(f"{name}: left out, {missing}", flush=True)
         return True
     command = f"`soak {name}" + (f" --scale {scale:g}`" if scale != 1 else "`")
-    line = " | ".join((f"| {command}", found.tried, wrong(found), found.control, stamp(begun) + " |"))
+    line = " | ".join((f"| {command}", finding.tried, wrong(finding), finding.control, stamp(start) + " |"))
     print(line, flush=True)
     if PAGE.exists():
         PAGE.write_text(kept(PAGE.read_text(encoding="utf-8"), name, line), encoding="utf-8")
-    return found.passed
+    return finding.passed
 
 
-def wrong(found: Finding) -> str:
+def wrong(finding: Finding) -> str:
     """Return what went wrong, or "nothing"."""
-    if found.blind:
+    if finding.blind:
         return "**the rig is blind**"
-    return "; ".join(f"**{count:,} × {what}**" for what, count in found.wrong.items()) or "nothing"
+    return "; ".join(f"**{count:,} × {what}**" for what, count in finding.wrong.items()) or "nothing"
 
 
-def stamp(begun: float) -> str:
+def stamp(start: float) -> str:
     load = os.getloadavg()[1] if hasattr(os, "getloadavg") else float("nan")
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - start
     return f"{datetime.now(UTC):%Y-%m-%d}, {took:,.0f} s, load {load:.0f} on {os.cpu_count()} cores"
 
 

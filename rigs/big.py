@@ -47,7 +47,7 @@ def fill(mode: charging.ChargingMode, folder: Path, entries: int) -> None:
 def charge_all(ledger: Ledger, entries: int) -> None:
     """Questions in lots, from where the ledger stands."""
     for first in range(ledger.count() - 1, entries, BATCH):  # its first entry is a grant
-        asked = [
+        charges = [
             ChargeRequest(
                 account=charging.CLIENT,
                 key=f"k{n}",
@@ -58,35 +58,35 @@ def charge_all(ledger: Ledger, entries: int) -> None:
             )
             for n in range(first, min(entries, first + BATCH))
         ]
-        if refused := [got for got in ledger.charge_each(asked) if isinstance(got, Exception)]:
+        if refused := [got for got in ledger.charge_each(charges) if isinstance(got, Exception)]:
             raise refused[0]
 
 
 def find(*, entries: int) -> Finding:
     """The long ledger, and one with an entry changed in the middle."""
-    found = apart("big", "--entries", entries)
-    rate, worked = entries / found["verify"], entries / found["cpu"]
+    facts = apart("big", "--entries", entries)
+    rate, worked = entries / facts["verify"], entries / facts["cpu"]
     slow = Counter[str]()
-    slow["start takes longer than 3 s"] += found["start"] > FASTEST_START
+    slow["start takes longer than 3 s"] += facts["start"] > FASTEST_START
     # both threads' time: what a quiet machine of two cores does not fall below by the clock
     slow["verification reads fewer than 100,000 entries a second of processor time"] += worked < SLOWEST_READ
     return Finding(
-        tried=f"{entries:,} entries of {found['bytes'] / entries:.0f} bytes: {entries / found['fill']:,.0f} "
-        f"charges a second in lots of {BATCH:,}; start {found['start']:.2f} s after a crash; "
+        tried=f"{entries:,} entries of {facts['bytes'] / entries:.0f} bytes: {entries / facts['fill']:,.0f} "
+        f"charges a second in lots of {BATCH:,}; start {facts['start']:.2f} s after a crash; "
         f"{rate:,.0f} entries verified a second, {worked:,.0f} a second of processor time",
         wrong=+slow,
         control="a changed entry in the middle is found by `verify`",
-        blind=not found["noticed"],
+        blind=not facts["noticed"],
     )
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--entries", type=int, default=10**6)
     options.add_argument(
         "--folder", type=Path, help="where the ledger is kept; one that is there is filled up"
     )
-    chosen = options.parse_args(given)
+    chosen = options.parse_args(arguments)
     with tempfile.TemporaryDirectory() as place:
         print(json.dumps(measured(chosen.folder or Path(place), chosen.entries)))
 
@@ -95,7 +95,7 @@ def measured(folder: Path, entries: int) -> dict[str, float]:
     """Seconds to fill, open and verify, and the processor time of verifying."""
     mode, clock = charging.Owned(), time.perf_counter
     folder.mkdir(exist_ok=True)
-    begun = clock()
+    start = clock()
     fill(mode, folder, entries)
     filled = clock()
     with mode.open(folder) as ledger:
@@ -105,7 +105,7 @@ def measured(folder: Path, entries: int) -> dict[str, float]:
     took = f"verified in {verified - opened:,.0f} s, {worked - busy:,.0f} s of processor time"
     print(f"opened in {opened - filled:.1f} s, {took}", file=sys.stderr, flush=True)
     return {
-        "fill": filled - begun,
+        "fill": filled - start,
         "start": opened - filled,
         "verify": verified - opened,
         "cpu": worked - busy,

@@ -122,12 +122,14 @@ class Owned(ChargingMode):
         return granted(Ledger(where, budget=self.budget, secret=SECRET, anchor=anchor, owner=True))
 
     def pay(self, ledger: Ledger, key: str) -> Paid:
-        drawn = secrets.randbelow(10)  # a second attempt draws anew, and must be told what the first one drew
+        answer = secrets.randbelow(
+            10
+        )  # a second attempt draws anew, and must be told what the first one drew
         digest = hashlib.sha256(key.encode()).hexdigest()
-        asked = ChargeRequest(
-            account=CLIENT, key=key, digest=digest, cost=MECHANISM, reserve=MECHANISM, answer=drawn
+        request = ChargeRequest(
+            account=CLIENT, key=key, digest=digest, cost=MECHANISM, reserve=MECHANISM, answer=answer
         )
-        (got,) = ledger.charge_each([asked])
+        (got,) = ledger.charge_each([request])
         if isinstance(got, Exception):
             raise got
         return Paid(got.seq, got.answer)
@@ -258,7 +260,7 @@ class Careless(sqlite3.Connection):
 def careless() -> None:
     """From now on this process syncs as ``synchronous=NORMAL`` does: at checkpoints only."""
     connect = sqlite3.connect
-    sqlite3.connect = lambda *given, **named: connect(*given, **named, factory=Careless)
+    sqlite3.connect = lambda *arguments, **named: connect(*arguments, **named, factory=Careless)
 
 
 def checkpoint_every(commits: int) -> None:
@@ -316,10 +318,10 @@ def charge_all(mode: ChargingMode, ledger: Ledger, keys: list[str], marks: int) 
         acknowledge(marks, key, paid)
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Sessions, with ``--then`` between them, each in a fork: nothing is imported again."""
     session: list[str] = []
-    for word in [*given, "--then"]:
+    for word in [*arguments, "--then"]:
         if word != "--then":
             session.append(word)
         elif session:
@@ -344,7 +346,7 @@ def forked(session: list[str]) -> None:
         raise RuntimeError(f"the session {session} failed")
 
 
-def charge(given: list[str]) -> None:
+def charge(arguments: list[str]) -> None:
     """One session: several threads charge, then the ledger is closed, or not."""
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
@@ -356,7 +358,7 @@ def charge(given: list[str]) -> None:
     options.add_argument("--crash", action="store_true", help="end without closing the ledger")
     options.add_argument("--fail-sync", type=int, help="the disk fails at this sync, and forgets what it had")
     options.add_argument("--careless", action="store_true", help="synchronous=NORMAL")
-    chosen = options.parse_args(given)
+    chosen = options.parse_args(arguments)
     if chosen.careless:
         careless()
     checkpoint_every(chosen.checkpoint)

@@ -38,18 +38,18 @@ NOTED = 'echo $$ > /run-folder/service/pid; exec "$@"'  # the process whose end 
 
 def find() -> Finding:
     """A write outside of the run's folder, another user, no answer, or an unclean end is wrong."""
-    found = apart("container")
+    facts = apart("container")
     wrong = Counter[str]()
-    wrong["another user"] += found["user"] != USER
-    wrong["it can write outside of its folder"] += found["wrote"]
-    wrong["no answer that is charged"] += not found["charged"]
-    wrong["the ledger is not closed in the end"] += found["left"]
+    wrong["another user"] += facts["user"] != USER
+    wrong["it can write outside of its folder"] += facts["wrote"]
+    wrong["no answer that is charged"] += not facts["charged"]
+    wrong["the ledger is not closed in the end"] += facts["left"]
     return Finding(
-        tried=f"built in {found['built']:.0f} s; user {found['user']}; ready after {found['ready']:.1f} s; "
-        f"{found['charged']} question answered and charged",
+        tried=f"built in {facts['built']:.0f} s; user {facts['user']}; ready after {facts['ready']:.1f} s; "
+        f"{facts['charged']} question answered and charged",
         wrong=+wrong,
         control="a folder of another user is refused",
-        blind=not found["refused"],
+        blind=not facts["refused"],
     )
 
 
@@ -64,11 +64,11 @@ def built() -> Iterator[tuple[str, float]]:
     """A container of the image, and how many seconds its building took."""
     if shutil.which("buildah") is None:
         raise UnavailableError("building an image needs buildah (apt-get install buildah)")
-    begun = time.perf_counter()
-    made = buildah("bud", "--isolation", "chroot", "--tag", TAG, REPOSITORY, check=False)
-    if made.returncode:
-        raise UnavailableError(f"the image cannot be built: {made.stderr.strip().splitlines()[-1]}")
-    took = time.perf_counter() - begun
+    start = time.perf_counter()
+    build = buildah("bud", "--isolation", "chroot", "--tag", TAG, REPOSITORY, check=False)
+    if build.returncode:
+        raise UnavailableError(f"the image cannot be built: {build.stderr.strip().splitlines()[-1]}")
+    took = time.perf_counter() - start
     container = buildah("from", "--pull-never", f"localhost/{TAG}").stdout.strip()
     try:
         yield container, took
@@ -103,29 +103,29 @@ def run() -> dict[str, object]:
         wrote = not buildah(*within, "touch", "/usr/local/written", check=False).returncode
         user = int(buildah(*within, "id", "-u").stdout)
         key = buildah(*within, "ostraka", "keys", "add", INSIDE, "alice", "--epsilon", 2).stdout.split()[-1]
-        asked = served(folder, [*within, "sh", "-c", NOTED, "sh", *command], key)
-    return {"built": took, "refused": refused, "wrote": wrote, "user": user, **asked}
+        outcome = served(folder, [*within, "sh", "-c", NOTED, "sh", *command], key)
+    return {"built": took, "refused": refused, "wrote": wrote, "user": user, **outcome}
 
 
 def served(folder: Path, command: list[object], key: str) -> dict[str, object]:
     """Serve, ask one question, and end the service as an operator would."""
-    port, begun = free_port(), time.perf_counter()
+    port, start = free_port(), time.perf_counter()
     process = subprocess.Popen(["buildah", *map(str, command), "--port", str(port)])
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as http:
             while not works(http):
-                if process.poll() is not None or time.perf_counter() - begun > PATIENCE:
+                if process.poll() is not None or time.perf_counter() - start > PATIENCE:
                     raise TimeoutError("the container does not serve")
                 time.sleep(0.1)
-            ready = time.perf_counter() - begun
+            ready = time.perf_counter() - start
             head = {"authorization": f"Bearer {key}", "idempotency-key": "a"}
             reply = http.post("/v1/label", json={"row": [1.0, 2.0, 3.0]}, headers=head)
             charged = int(reply.status_code == httpx.codes.OK and "receipt" in reply.json())
     finally:
         os.kill(int((folder / "service" / "pid").read_text()), signal.SIGTERM)
         process.wait(60)
-    left = (folder / "service" / "ledger.sqlite-wal").exists()  # a ledger that is closed leaves no log
-    return {"ready": ready, "charged": charged, "left": left}
+    crashed = (folder / "service" / "ledger.sqlite-wal").exists()  # a ledger that is closed leaves no log
+    return {"ready": ready, "charged": charged, "left": crashed}
 
 
 def works(http: httpx.Client) -> bool:
@@ -136,8 +136,8 @@ def works(http: httpx.Client) -> bool:
         return False
 
 
-def main(given: list[str]) -> None:
-    argparse.ArgumentParser(prog="python -m rigs.container").parse_args(given)
+def main(arguments: list[str]) -> None:
+    argparse.ArgumentParser(prog="python -m rigs.container").parse_args(arguments)
     print(json.dumps(run()))
 
 

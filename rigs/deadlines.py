@@ -67,19 +67,19 @@ class Link:
     def _accept(self) -> None:
         while True:
             with contextlib.suppress(OSError):
-                one, _ = self._listening.accept()
-                threading.Thread(target=self._join, args=(one,), daemon=True).start()
+                client, _ = self._listening.accept()
+                threading.Thread(target=self._join, args=(client,), daemon=True).start()
 
-    def _join(self, one: socket.socket) -> None:
-        with contextlib.suppress(OSError), one, socket.socket(socket.AF_UNIX) as other:
-            other.connect(self._server)
+    def _join(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError), client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(self._server)
             while True:
-                for ready in select.select((one, other), (), ())[0]:
+                for ready in select.select((client, server), (), ())[0]:
                     self.forwards.wait()
                     data = ready.recv(1 << 16)
                     if not data:
                         return
-                    (other if ready is one else one).sendall(data)
+                    (server if ready is client else client).sendall(data)
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def asked(service: Service, route: tuple[str, str, str], key: str) -> tuple[int,
         headers |= {"Content-Type": "application/json", "Idempotency-Key": key}
         number = float(key.rpartition("-")[2])
         body = json.dumps({"row": [number, 1.0, 2.0]} if "label" in path else {"client": "bob", "epsilon": 2})
-    begun, status = time.monotonic(), 0
+    start, status = time.monotonic(), 0
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE)
     with contextlib.suppress(OSError, http.client.HTTPException):
         connection.request(method, path, body, headers)
@@ -156,7 +156,7 @@ def asked(service: Service, route: tuple[str, str, str], key: str) -> tuple[int,
         reply.read()
         status = reply.status
     connection.close()
-    return status, time.monotonic() - begun
+    return status, time.monotonic() - start
 
 
 def troubled(service: Service, trouble: str, seconds: float, context: Any) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def troubled(service: Service, trouble: str, seconds: float, context: Any) -> di
 
 
 def run(seconds: float, names: Sequence[str]) -> dict[str, Any]:
-    found = {}
+    troubles = {}
     with postgres.server() as address, tempfile.TemporaryDirectory() as folder:
         server = Path(address.partition("host=")[2])
         link = Link(server, Path(folder))
@@ -202,33 +202,33 @@ def run(seconds: float, names: Sequence[str]) -> dict[str, Any]:
                 asked(service, ROUTES[0], f"before-{number}")
             asked(service, ROUTES[7], "-0")
             for name in names:
-                found[name] = troubled(service, name, seconds, TROUBLES[name](address, link))
+                troubles[name] = troubled(service, name, seconds, TROUBLES[name](address, link))
             service.stop()
         import psycopg
 
         with psycopg.connect(address) as db:
             (twice,) = db.execute(TWICE).fetchone() or (0,)
-    return {"troubles": found, "twice": twice}
+    return {"troubles": troubles, "twice": twice}
 
 
 def find(*, seconds: float) -> Finding:
     postgres.program("initdb")
-    found = apart("deadlines", "--seconds", seconds)
-    told, wrong, refused = [], Counter[str](), 0
-    for name, each in found["troubles"].items():
-        route, slowest = max(each["slowest"].items(), key=lambda item: item[1])
-        told.append(f"{name} {slowest:.2f} s ({route})")
-        slow = sum(took > FLOOR for took in each["slowest"].values())
+    facts = apart("deadlines", "--seconds", seconds)
+    sentences, wrong, refused = [], Counter[str](), 0
+    for name, trouble in facts["troubles"].items():
+        route, slowest = max(trouble["slowest"].items(), key=lambda item: item[1])
+        sentences.append(f"{name} {slowest:.2f} s ({route})")
+        slow = sum(took > FLOOR for took in trouble["slowest"].values())
         wrong[f"route slower than {FLOOR:g} s, {name}"] = slow
-        wrong["request without a reply"] += each["statuses"].get("0", 0)
-        wrong["server error"] += each["statuses"].get("500", 0)
-        wrong["key without an answer afterwards"] += each["unanswered"]
-        refused += each["statuses"].get("503", 0)
-    wrong["key charged twice"] = found["twice"]
-    n_keys = sum(len(each["keys"]) for each in found["troubles"].values())
+        wrong["request without a reply"] += trouble["statuses"].get("0", 0)
+        wrong["server error"] += trouble["statuses"].get("500", 0)
+        wrong["key without an answer afterwards"] += trouble["unanswered"]
+        refused += trouble["statuses"].get("503", 0)
+    wrong["key charged twice"] = facts["twice"]
+    n_keys = sum(len(each["keys"]) for each in facts["troubles"].values())
     return Finding(
         tried=f"{len(ROUTES)} routes for {seconds:g} s in each trouble; the slowest request: "
-        f"{', '.join(told)}; {n_keys} keys were answered afterwards, each charged once",
+        f"{', '.join(sentences)}; {n_keys} keys were answered afterwards, each charged once",
         wrong=+wrong,
         control=f"{refused} requests were refused with 503",
         blind=not refused,

@@ -53,8 +53,8 @@ class Event:
 
 def preload(folder: Path, *, log: Path | None = None) -> dict[str, str]:
     """Environment of a process whose writes to ``folder`` are to be recorded, or to fail."""
-    found = {"LD_PRELOAD": str(_shim()), "DISK_FOLDER": str(folder)}
-    return found | ({"DISK_LOG": str(log)} if log else {})
+    variables = {"LD_PRELOAD": str(_shim()), "DISK_FOLDER": str(folder)}
+    return variables | ({"DISK_LOG": str(log)} if log else {})
 
 
 def _shim() -> Path:
@@ -63,13 +63,13 @@ def _shim() -> Path:
         raise UnavailableError("recording a disk needs Linux and a C compiler (apt-get install gcc)")
     source = Path(__file__).with_name("disk.c")
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
-    made = Path(tempfile.gettempdir()) / f"ostraka-disk-{os.getuid()}-{digest}.so"
-    if not made.exists():
-        draft = made.with_suffix(f".{os.getpid()}")
+    library = Path(tempfile.gettempdir()) / f"ostraka-disk-{os.getuid()}-{digest}.so"
+    if not library.exists():
+        draft = library.with_suffix(f".{os.getpid()}")
         command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(draft), str(source), "-ldl", "-lpthread"]
         subprocess.run(command, check=True, capture_output=True, text=True)
-        draft.rename(made)
-    return made
+        draft.rename(library)
+    return library
 
 
 def arm(kind: str, count: int, error: int) -> None:

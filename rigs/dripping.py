@@ -51,11 +51,15 @@ class Crowd:
     Each says its part of ``said``, and a byte at each look if it ``drips``. Who is dropped comes again.
     """
 
-    def __init__(self, port: int, size: int, said: tuple[bytes, ...], *, every: float, drips: bool) -> None:
+    def __init__(
+        self, port: int, size: int, greetings: tuple[bytes, ...], *, every: float, drips: bool
+    ) -> None:
         context = multiprocessing.get_context("spawn")
-        self._end, other = context.Pipe()
+        self._end, child_end = context.Pipe()
         self._process = context.Process(
-            target=strangers_at, args=(other, port, size, said), kwargs={"every": every, "drips": drips}
+            target=strangers_at,
+            args=(child_end, port, size, greetings),
+            kwargs={"every": every, "drips": drips},
         )
         self._process.start()
         self._end.recv()  # all have come
@@ -68,37 +72,37 @@ class Crowd:
 
 
 def strangers_at(
-    end: Any, port: int, size: int, said: tuple[bytes, ...], *, every: float, drips: bool
+    end: Any, port: int, size: int, greetings: tuple[bytes, ...], *, every: float, drips: bool
 ) -> None:
     """Be strangers until told to stop; then tell how many were dropped. They look every so many seconds."""
 
     def come(number: int) -> socket.socket | None:
         with contextlib.suppress(OSError):
             source = (f"127.0.1.{1 + number % SOURCES}", 0)
-            one = socket.create_connection(("127.0.0.1", port), timeout=10, source_address=source)
-            one.setblocking(False)
+            connection = socket.create_connection(("127.0.0.1", port), timeout=10, source_address=source)
+            connection.setblocking(False)
             with contextlib.suppress(OSError):
-                one.send(said[number % len(said)])
-            return one
+                connection.send(greetings[number % len(greetings)])
+            return connection
         return None
 
     sockets, dropped = [come(number) for number in range(size)], 0
     end.send("here")
     while not end.poll(every):
-        for number, one in enumerate(sockets):
+        for number, tally in enumerate(sockets):
             try:
-                if one is None:
+                if tally is None:
                     raise ConnectionError
                 if drips:
-                    one.send(b"x")
-                if not one.recv(1):
+                    tally.send(b"x")
+                if not tally.recv(1):
                     raise ConnectionError
             except BlockingIOError:
                 continue
             except OSError:
                 dropped += 1
-                if one is not None:
-                    one.close()
+                if tally is not None:
+                    tally.close()
                 sockets[number] = come(number)
     end.send(dropped)
 
@@ -107,12 +111,12 @@ def asked(line: Line, path: str, times: int, **request: Any) -> tuple[int, list[
     """How many of so many requests on new connections were answered, and their milliseconds."""
     answered, took = 0, []
     for number in range(times):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         with contextlib.suppress(Late):
-            more = {name: value(number) for name, value in request.items()}
-            line.ask("POST", path, seconds=PATIENCE, most=2**20, fresh=True, **more)
+            options = {name: value(number) for name, value in request.items()}
+            line.ask("POST", path, seconds=PATIENCE, most=2**20, fresh=True, **options)
             answered += 1
-        took.append(1e3 * (time.perf_counter() - begun))
+        took.append(1e3 * (time.perf_counter() - start))
         time.sleep(0.05)
     return answered, sorted(took)
 
@@ -121,14 +125,14 @@ def asked(line: Line, path: str, times: int, **request: Any) -> tuple[int, list[
 
 
 def find_tls(*, strangers: int, questions: int) -> Finding:
-    found = apart("dripping", "tls", strangers, questions)
+    facts = apart("dripping", "tls", strangers, questions)
     return Finding(
         tried=f"{strangers:,} strangers, half of them with five bytes of a handshake, 4,096 descriptors; "
-        f"{found['answered']} of {questions} questions answered, median {found['p50']:.0f} ms, 99 % "
-        f"{found['p99']:.0f} ms",
-        wrong=+Counter({"question without an answer": questions - found["answered"]}),
-        control=f"{found['dropped']:,} connections of strangers were ended by the service",
-        blind=not found["dropped"],
+        f"{facts['answered']} of {questions} questions answered, median {facts['p50']:.0f} ms, 99 % "
+        f"{facts['p99']:.0f} ms",
+        wrong=+Counter({"question without an answer": questions - facts["answered"]}),
+        control=f"{facts['dropped']:,} connections of strangers were ended by the service",
+        blind=not facts["dropped"],
     )
 
 
@@ -159,14 +163,14 @@ def tls(strangers: int, questions: int) -> dict[str, Any]:
 
 
 def find(*, strangers: int, questions: int) -> Finding:
-    found = {role: apart("dripping", "role", strangers, questions, "--role", role) for role in ROLES}
-    told = ", ".join(f"{role} {each['answered']} of {questions}" for role, each in found.items())
-    lost = sum(questions - each["answered"] for each in found.values())
-    slowest = max(each["p99"] for each in found.values())
-    dropped = sum(each["dropped"] for each in found.values())
+    by_role = {role: apart("dripping", "role", strangers, questions, "--role", role) for role in ROLES}
+    sentence = ", ".join(f"{role} {facts['answered']} of {questions}" for role, facts in by_role.items())
+    lost = sum(questions - facts["answered"] for facts in by_role.values())
+    slowest = max(facts["p99"] for facts in by_role.values())
+    dropped = sum(facts["dropped"] for facts in by_role.values())
     return Finding(
         tried=f"{strangers:,} strangers of {SOURCES} addresses that send a byte of a body a second; answered "
-        f"{told}; 99 % within {slowest:.0f} ms",
+        f"{sentence}; 99 % within {slowest:.0f} ms",
         wrong=+Counter({"message without an answer": lost}),
         control=f"{dropped:,} connections of strangers were ended by the servers",
         blind=not dropped,
@@ -180,12 +184,12 @@ def made(role: str) -> Any:
         Histogram(0, 10, cells=5),
         sigma=5.0,
         tally=me.public_key,
-        keepers=tuple(Keeper.key(each) for each in keepers),
+        keepers=tuple(Keeper.key(keeper) for keeper in keepers),
         honest=1,
         least=3,
     )
     if role == "tally":
-        return Tally(task, me, keepers=[Keeper(task, each) for each in keepers])
+        return Tally(task, me, keepers=[Keeper(task, keeper) for keeper in keepers])
     if role == "keeper":
         return Keeper(task, keepers[0])
     names = {
@@ -215,25 +219,25 @@ def made(role: str) -> Any:
 
 def role_served(role: str, end: Any) -> None:
     """Serve a role in a process of its own until told to stop."""
-    one = made(role)
-    with PartyServer(one) as server:
-        end.send((server.url, min(one.answers)))
+    connection = made(role)
+    with PartyServer(connection) as server:
+        end.send((server.url, min(connection.answers)))
         end.recv()
 
 
 def role_asked(role: str, strangers: int, questions: int) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=role_served, args=(role, there))
+    parent_end, child_end = context.Pipe()
+    process = context.Process(target=role_served, args=(role, child_end))
     process.start()
     try:
-        url, path = here.recv()
+        url, path = parent_end.recv()
         port, head = int(url.rpartition(":")[2]), HEAD % path.encode()
         crowd = Crowd(port, strangers, (head,), every=1, drips=True)
         time.sleep(2)
         answered, took = asked(Line(url), path, questions, body=lambda number: b"message %d" % number)
         crowd.close()
-        here.send("done")
+        parent_end.send("done")
     finally:
         process.join(20)
         process.kill()
@@ -247,10 +251,10 @@ def role_asked(role: str, strangers: int, questions: int) -> dict[str, Any]:
 def find_client(*, times: int) -> Finding:
     over = {kind: max(overshoot(kind) for _ in range(times)) for kind in ("silent", "head", "body")}
     late = {kind: seconds for kind, seconds in over.items() if seconds > 0.5}
-    told = ", ".join(f"{1e3 * seconds:.0f} ms ({kind})" for kind, seconds in over.items())
+    sentence = ", ".join(f"{1e3 * seconds:.0f} ms ({kind})" for kind, seconds in over.items())
     return Finding(
         tried=f"{times} × a server that is silent, drips its head, drips its body, before a client with "
-        f"{SECONDS:g} s; beyond them at most {told}",
+        f"{SECONDS:g} s; beyond them at most {sentence}",
         wrong=Counter({f"client waited too long ({kind})": 1 for kind in late}),
         control=f"a time limit of each read alone still waits after {plain():.0f} s",
     )
@@ -295,10 +299,10 @@ def server_that(kind: str) -> Iterator[int]:
 def overshoot(kind: str) -> float:
     """Seconds that the client waits beyond its deadline."""
     with server_that(kind) as port:
-        begun = time.monotonic()
+        start = time.monotonic()
         with contextlib.suppress(Late):
             Line(f"http://127.0.0.1:{port}").ask("GET", "/", seconds=SECONDS, most=2**20)
-        return time.monotonic() - begun - SECONDS
+        return time.monotonic() - start - SECONDS
 
 
 def plain() -> float:
@@ -306,14 +310,14 @@ def plain() -> float:
     import http.client  # the control alone needs it
 
     with server_that("body") as port:
-        begun = time.monotonic()
+        start = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         connection.request("GET", "/")
         reader = connection.getresponse()
-        while time.monotonic() - begun < 3 * SECONDS and reader.read(1):
+        while time.monotonic() - start < 3 * SECONDS and reader.read(1):
             pass
         connection.close()
-        return time.monotonic() - begun
+        return time.monotonic() - start
 
 
 def main() -> None:
@@ -324,10 +328,10 @@ def main() -> None:
     options.add_argument("--role", choices=ROLES)
     chosen = options.parse_args()
     if chosen.what == "tls":
-        found = tls(chosen.strangers, chosen.questions)
+        figures = tls(chosen.strangers, chosen.questions)
     else:
-        found = role_asked(chosen.role, chosen.strangers, chosen.questions)
-    print(json.dumps(found), flush=True)
+        figures = role_asked(chosen.role, chosen.strangers, chosen.questions)
+    print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

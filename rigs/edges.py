@@ -50,29 +50,29 @@ def number(rng: random.Random) -> str:
     if kind == 0:
         return rng.choice(NEARLY)
     if kind == 1:
-        found = rng.choice(EDGES).lstrip("-")
+        digits = rng.choice(EDGES).lstrip("-")
     elif kind == 2:
-        found = str(2 ** rng.choice(POWERS) + rng.randint(-2, 2))
+        digits = str(2 ** rng.choice(POWERS) + rng.randint(-2, 2))
     elif kind == 3:
-        found = rng.choice("123456789") + "".join(rng.choices("0123456789", k=rng.choice(LENGTHS)))
+        digits = rng.choice("123456789") + "".join(rng.choices("0123456789", k=rng.choice(LENGTHS)))
     elif kind == 4:
-        found = f"0.{'0' * rng.choice(ZEROS)}{rng.randrange(1, 10**6)}"
+        digits = f"0.{'0' * rng.choice(ZEROS)}{rng.randrange(1, 10**6)}"
     elif kind == 5:
         power_of_ten = rng.choice(("e", "E", "e+", "e-")) + str(rng.choice(EXPONENTS))
-        found = f"{rng.random() * 10:.{rng.randrange(1, 18)}f}{power_of_ten}"
+        digits = f"{rng.random() * 10:.{rng.randrange(1, 18)}f}{power_of_ten}"
     else:
-        found = f"{rng.uniform(0, 9):.3f}"
-    return sign + found
+        digits = f"{rng.uniform(0, 9):.3f}"
+    return sign + digits
 
 
 def body(rng: random.Random) -> bytes:
     """Cells of a row, or of some rows; now and then too few or too many."""
     width = rng.choices((3, 2, 4, 0), weights=(20, 1, 1, 1))[0]
-    few = rng.random() < 0.5  # one strange number among usual ones, or only strange ones
+    single = rng.random() < 0.5  # one strange number among usual ones, or only strange ones
 
     def row() -> str:
-        cells = [number(rng) if not few else f"{rng.uniform(-9, 9):.3f}" for _ in range(width)]
-        if few and cells:
+        cells = [number(rng) if not single else f"{rng.uniform(-9, 9):.3f}" for _ in range(width)]
+        if single and cells:
             cells[rng.randrange(len(cells))] = number(rng)
         return f"[{', '.join(cells)}]"
 
@@ -138,7 +138,7 @@ class Run:
             self.wrong[f"{status}{' after raw bytes' if raw else ''}: {content[:60]!r}"] += 1
         if status == 200 and b'"receipt"' in content:
             parsed = json.loads(content)
-            self.answered.update(each["receipt"]["seq"] for each in parsed.get("results", [parsed]))
+            self.answered.update(result["receipt"]["seq"] for result in parsed.get("results", [parsed]))
 
     async def connected(self, seed: int) -> None:
         """Pipelined requests and raw bytes, by turns."""
@@ -195,43 +195,43 @@ async def replied(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 def run(requests: int, seconds: float) -> dict[str, object]:
     """Ask, then check the ledger."""
     with power.quick_folder() as folder, serving.running(folder) as service:
-        found = Run(service, requests, seconds)
-        signal.signal(signal.SIGTERM, found.stop)
+        session = Run(service, requests, seconds)
+        signal.signal(signal.SIGTERM, session.stop)
 
         async def all_of_them() -> None:
-            await asyncio.gather(*(found.connected(seed) for seed in range(1, CONNECTIONS + 1)))
+            await asyncio.gather(*(session.connected(seed) for seed in range(1, CONNECTIONS + 1)))
 
         asyncio.run(all_of_them())
         assert service.process is not None
         if service.process.poll() is not None:
-            found.wrong["the service ended"] += 1
+            session.wrong["the service ended"] += 1
         charged = {seq for seq, _ in service.charged().values()}
-    if uncharged := found.answered - charged:
-        found.wrong["answered, but not charged"] += len(uncharged)
-    statuses = dict(sorted(found.statuses.items()))
-    return {"requests": found.done, "statuses": statuses, "charged": len(charged),
-            "unread": len(charged - found.answered), "wrong": found.wrong}  # fmt: skip
+    if uncharged := session.answered - charged:
+        session.wrong["answered, but not charged"] += len(uncharged)
+    statuses = dict(sorted(session.statuses.items()))
+    return {"requests": session.done, "statuses": statuses, "charged": len(charged),
+            "unread": len(charged - session.answered), "wrong": session.wrong}  # fmt: skip
 
 
 def find(*, requests: int) -> Finding:
     """Run the rig and return its finding."""
-    found = apart("edges", "--requests", requests)
-    statuses = ", ".join(f"{count:,} × {status}" for status, count in found["statuses"].items())
-    wrong = Counter(found["wrong"])
+    facts = apart("edges", "--requests", requests)
+    statuses = ", ".join(f"{count:,} × {status}" for status, count in facts["statuses"].items())
+    wrong = Counter(facts["wrong"])
     return Finding(
-        tried=f"{found['requests']:,} requests ({statuses}); {found['unread']:,} charged rows whose raw "
+        tried=f"{facts['requests']:,} requests ({statuses}); {facts['unread']:,} charged rows whose raw "
         "connection ended before the reply",
         wrong=wrong,
-        control=f"{found['charged']:,} rows were answered and charged",
-        blind=not found["charged"],
+        control=f"{facts['charged']:,} rows were answered and charged",
+        blind=not facts["charged"],
     )
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     options = argparse.ArgumentParser(prog="python -m rigs.edges")
     options.add_argument("--requests", type=int, default=10**6)
     options.add_argument("--seconds", type=float, default=math.inf, help="end after this time")
-    chosen = options.parse_args(given)
+    chosen = options.parse_args(arguments)
     print(json.dumps(run(chosen.requests, chosen.seconds)))
 
 

@@ -52,8 +52,8 @@ class Deaf(sqlite3.Connection):
 def restore(base: Path, folder: Path) -> None:
     for old in folder.iterdir():
         old.unlink()
-    for kept in base.iterdir():
-        shutil.copy(kept, folder)
+    for file in base.iterdir():
+        shutil.copy(file, folder)
 
 
 @dataclass(slots=True)
@@ -107,8 +107,8 @@ class Rig:
         restore(self.base, self.folder)
         self.forked(first, fail)
         self.tried[NAMES[fail[0]]] += 1
-        if found := self.judged(first):
-            self.wrong[found] += 1
+        if wrongs := self.judged(first):
+            self.wrong[wrongs] += 1
 
     def forked(self, first: int, fail: tuple[str, int, int] | None = None) -> dict[str, int]:
         """Run a session; how many calls of each kind it made."""
@@ -120,8 +120,8 @@ class Rig:
             if fail:
                 disk.arm(*fail)
             self.session(first, marks)
-            made = {kind: disk.calls(kind) - before[kind] for kind in ERRORS}
-            os.write(writing, json.dumps(made).encode())
+            n_calls = {kind: disk.calls(kind) - before[kind] for kind in ERRORS}
+            os.write(writing, json.dumps(n_calls).encode())
             os._exit(0)
         os.close(writing)
         os.close(marks)
@@ -174,28 +174,30 @@ def uncharged(wrong: dict[str, int]) -> int:
 def find(mode: str, *, charges: int, session: int = 20) -> Finding:
     """Faults under the ledger, and under the control."""
 
-    def faults(*given: object) -> dict:
+    def faults(*arguments: object) -> dict:
         with power.quick_folder() as folder:
-            return apart("faults", folder, "--mode", mode, *given, environment=disk.preload(folder))
+            return apart("faults", folder, "--mode", mode, *arguments, environment=disk.preload(folder))
 
     parts = min(os.cpu_count() or 1, charges // session)
     with ThreadPoolExecutor(parts) as pool:  # each part has a ledger and a process of its own
         size = ("--charges", charges, "--session", session, "--parts", parts, "--part")
-        each = list(pool.map(lambda part: faults(*size, part), range(parts)))
-    tried, wrong = (sum((Counter(one[name]) for one in each), Counter[str]()) for name in ("tried", "wrong"))
-    done = sum(one["charges"] for one in each)
-    few = (session + 1) // 2  # a deaf ledger shows in any
-    control = faults("--charges", few, "--session", few, "--deaf")
+        outcomes = list(pool.map(lambda part: faults(*size, part), range(parts)))
+    attempts, wrong = (
+        sum((Counter(outcome[name]) for outcome in outcomes), Counter[str]()) for name in ("tried", "wrong")
+    )
+    done = sum(outcome["charges"] for outcome in outcomes)
+    enough = (session + 1) // 2  # a deaf ledger shows in any
+    control = faults("--charges", enough, "--session", enough, "--deaf")
     of = sum(control["tried"].values())
     return Finding(
-        tried=f"{done:,} charges; " + ", ".join(f"{n:,} failing {kind}" for kind, n in tried.items()),
+        tried=f"{done:,} charges; " + ", ".join(f"{n:,} failing {kind}" for kind, n in attempts.items()),
         wrong=wrong,
         control=f"deaf to failed commits: an uncharged answer is noticed at fault {of:,}",
         blind=not uncharged(control["wrong"]),
     )
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
     options.add_argument("--mode", choices=sorted(charging.MODES), default="shared")
@@ -204,7 +206,7 @@ def main(given: list[str]) -> None:
     options.add_argument("--part", type=int, default=0, help="the part of the sessions whose calls fail")
     options.add_argument("--parts", type=int, default=1)
     options.add_argument("--deaf", action="store_true", help="the control")
-    chosen = options.parse_args(given)
+    chosen = options.parse_args(arguments)
     if chosen.deaf:
         connect = sqlite3.connect
         sqlite3.connect = lambda *a, **b: connect(*a, **b, factory=Deaf)

@@ -29,9 +29,9 @@ class Finding:
         return not self.blind and not self.wrong.total()
 
 
-def apart(module: str, *given: object, environment: dict[str, str] | None = None) -> dict:
+def apart(module: str, *arguments: object, environment: dict[str, str] | None = None) -> dict:
     """Run a rig in a process of its own; the JSON that it prints."""
-    command = [sys.executable, "-m", f"rigs.{module}", *map(str, given)]
+    command = [sys.executable, "-m", f"rigs.{module}", *map(str, arguments)]
     setting = os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})
     done = subprocess.run(command, cwd=REPOSITORY, env=setting, check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))

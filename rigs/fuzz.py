@@ -46,7 +46,7 @@ class Seen:
             self.wrong[f"{response.status_code} from {where}"] += 1
         if response.status_code == 200 and case.operation.path == "/v1/label":
             reply = response.json()
-            self.answered.update(each["receipt"]["seq"] for each in reply.get("results", [reply]))
+            self.answered.update(result["receipt"]["seq"] for result in reply.get("results", [reply]))
         try:
             case.validate_response(response, checks=checks)
         except AssertionError as error:
@@ -82,7 +82,7 @@ def storm(service: serving.Service, requests: int) -> Seen:
         known.response_headers_conformance,
     )
     schema = schemathesis.openapi.from_url(service.url + "/openapi.json")
-    seen, session = Seen(), http.Session()
+    tally, session = Seen(), http.Session()
     operations = [each.ok() for each in schema.get_all_operations()]  # type: ignore[union-attr]
     modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
     kinds = list(itertools.product(operations, modes, keys(service)))
@@ -95,10 +95,10 @@ def storm(service: serving.Service, requests: int) -> Seen:
             response = case.call(base_url=service.url, headers=headers, session=session, timeout=PATIENCE)
         except http.RequestException as error:
             where = f"{case.operation.method.upper()} {case.operation.path}"
-            seen.wrong[f"no reply from {where}: {type(error).__name__}"] += 1
+            tally.wrong[f"no reply from {where}: {type(error).__name__}"] += 1
             traceback.print_exc()
         else:
-            seen.take(case, response, checks)
+            tally.take(case, response, checks)
 
     for (operation, mode, (_, headers)), weight in zip(kinds, weights, strict=True):
         how = settings(
@@ -114,23 +114,23 @@ def storm(service: serving.Service, requests: int) -> Seen:
         except Exception as error:
             if type(error).__name__ not in {"Unsatisfiable", "SkipTest", "Skipped"}:
                 raise
-    return seen
+    return tally
 
 
 def run(requests: int) -> dict[str, object]:
     """Fuzz the service, then check its ledger."""
     with power.quick_folder() as folder, serving.running(folder) as service:
-        seen = storm(service, requests)
+        tally = storm(service, requests)
         charged = {seq for seq, _ in service.charged().values()}
-    if unanswered := charged - seen.answered:
-        seen.wrong["charged, but not answered"] += len(unanswered)
-    if uncharged := seen.answered - charged:
-        seen.wrong["answered, but not charged"] += len(uncharged)
+    if unanswered := charged - tally.answered:
+        tally.wrong["charged, but not answered"] += len(unanswered)
+    if uncharged := tally.answered - charged:
+        tally.wrong["answered, but not charged"] += len(uncharged)
     return {
-        "requests": seen.requests,
-        "statuses": dict(sorted(seen.statuses.items())),
+        "requests": tally.requests,
+        "statuses": dict(sorted(tally.statuses.items())),
         "charged": len(charged),
-        "wrong": seen.wrong,
+        "wrong": tally.wrong,
     }
 
 
@@ -140,20 +140,20 @@ def find(*, requests: int) -> Finding:
         import schemathesis  # noqa: F401  (only whether it is there)
     except ImportError:
         raise UnavailableError("fuzzing needs schemathesis (pip install schemathesis)") from None
-    found = apart("fuzz", "--requests", requests)
-    statuses = ", ".join(f"{count:,} × {status}" for status, count in found["statuses"].items())
+    facts = apart("fuzz", "--requests", requests)
+    statuses = ", ".join(f"{count:,} × {status}" for status, count in facts["statuses"].items())
     return Finding(
-        tried=f"{found['requests']:,} requests ({statuses})",
-        wrong=Counter(found["wrong"]),
-        control=f"{found['charged']:,} rows were answered and charged",
-        blind=not found["charged"],
+        tried=f"{facts['requests']:,} requests ({statuses})",
+        wrong=Counter(facts["wrong"]),
+        control=f"{facts['charged']:,} rows were answered and charged",
+        blind=not facts["charged"],
     )
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--requests", type=int, default=100_000)
-    chosen = options.parse_args(given)
+    chosen = options.parse_args(arguments)
     logging.disable(logging.CRITICAL)
     print(json.dumps(run(chosen.requests)))
 

@@ -39,7 +39,7 @@ class Forgetful(Series):
 def serve(folder: Path, task: Task, me: Identity, keepers: list[Identity], *, forgetful: bool) -> None:
     """Run the series, with clients that report to each round as soon as it is open."""
     kind = Forgetful if forgetful else Series
-    roles = [Keeper(task, one, folder=folder / f"keeper-{place}") for place, one in enumerate(keepers)]
+    roles = [Keeper(task, keeper, folder=folder / f"keeper-{place}") for place, keeper in enumerate(keepers)]
     series = kind(task, me, folder=folder / "tally", budget=BUDGET, every=EVERY, keepers=roles)
 
     def clients() -> None:
@@ -81,7 +81,7 @@ def ran(folder: Path, *, rounds: int, kills: int, forgetful: bool) -> tuple[Coun
         sigma=20.0,
         tally=me.public_key,
         rounds=rounds,
-        keepers=[Keeper.key(one) for one in keepers],
+        keepers=[Keeper.key(keeper) for keeper in keepers],
     )
     moments = random.Random(7)  # when to kill
     wrong: Counter[str] = Counter()
@@ -93,14 +93,14 @@ def ran(folder: Path, *, rounds: int, kills: int, forgetful: bool) -> tuple[Coun
         os.waitpid(child, 0)
         after = files(folder)
         wrong["released again"] += sum(after.get(name) != content for name, content in before.items())
-    kept = files(folder)
+    contents = files(folder)
     child = forked(folder, task, me, keepers, forgetful=forgetful)
     _, status = os.waitpid(child, 0)
     wrong["did not end"] += status != 0
     final = files(folder)
-    wrong["released again"] += sum(final[name] != content for name, content in kept.items())
+    wrong["released again"] += sum(final[name] != content for name, content in contents.items())
     series = Series(task, me, folder=folder / "tally", budget=BUDGET, every=EVERY, keepers=[
-        Keeper(task, one) for one in keepers
+        Keeper(task, keeper) for keeper in keepers
     ])  # fmt: skip
     outcomes = Counter(series.outcomes)
     series.end()
@@ -118,10 +118,10 @@ def ran(folder: Path, *, rounds: int, kills: int, forgetful: bool) -> tuple[Coun
 
 def find(*, rounds: int, kills: int) -> Finding:
     with tempfile.TemporaryDirectory() as folder:
-        wrong, seen = ran(Path(folder) / "own", rounds=rounds, kills=kills, forgetful=False)
+        wrong, figures = ran(Path(folder) / "own", rounds=rounds, kills=kills, forgetful=False)
         control, forgotten = ran(Path(folder) / "control", rounds=12, kills=4, forgetful=True)
     return Finding(
-        tried=f"series: {seen}",
+        tried=f"series: {figures}",
         wrong=wrong,
         control=f"charges named by process: {forgotten}",
         blind=not control["paid twice"],

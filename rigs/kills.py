@@ -62,14 +62,14 @@ def serve(
 ) -> None:
     """Charge until killed: first what others left unanswered, then new keys; a byte of progress for each."""
     marks = charging.open_marks(folder)
-    asked = os.open(folder / ASKED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(folder / ASKED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     ledger = mode.open(folder)
 
     def work(thread: int) -> None:
         keys = again[thread::threads]
         for n in range(10_000):
             key = keys[n] if n < len(keys) else f"{name}-{thread}-{n}"
-            os.write(asked, f"{key}\n".encode())
+            os.write(log, f"{key}\n".encode())
             os.write(progress, b".")
             try:
                 if hasty:
@@ -98,14 +98,14 @@ def forked(mode: charging.ChargingMode, folder: Path, name: str, again: list[str
     return child
 
 
-def judged(mode: charging.ChargingMode, folder: Path, most: int, toll: Toll) -> list[str] | None:
+def judged(mode: charging.ChargingMode, folder: Path, limit: int, toll: Toll) -> list[str] | None:
     """What is still unanswered; None when the budget is spent, or something is wrong with the ledger."""
-    marks, asked = (
+    marks, log = (
         folder / disk.MARK,
         (folder / ASKED).read_text().split() if (folder / ASKED).exists() else [],
     )
-    told = marks.read_text().splitlines() if marks.exists() else []
-    done = charging.acknowledged("\n".join(told).encode())
+    lines = marks.read_text().splitlines() if marks.exists() else []
+    done = charging.acknowledged("\n".join(lines).encode())
     try:
         _, keys = power.written(mode, folder)
     except LedgerError as error:
@@ -113,30 +113,30 @@ def judged(mode: charging.ChargingMode, folder: Path, most: int, toll: Toll) -> 
         return None
     wrong = {
         "acknowledged, but not charged": any(key not in keys for key in done),
-        "one key, two answers": len(done) < len({line for line in told if line[0] != "0"}),
+        "one key, two answers": len(done) < len({line for line in lines if line[0] != "0"}),
         "on record otherwise than acknowledged": any(
             keys.get(key, paid) != paid for key, paid in done.items() if paid.seq
         ),
-        "charged, but not asked": not set(keys) <= set(asked),
-        "overspent": len(keys) > most,
+        "charged, but not asked": not set(keys) <= set(log),
+        "overspent": len(keys) > limit,
     }
-    if found := [what for what, so in wrong.items() if so]:
-        toll.wrong.update(found)
+    if wrongs := [what for what, so in wrong.items() if so]:
+        toll.wrong.update(wrongs)
         return None
     toll.unanswered += len(set(keys) - set(done))
-    if len(keys) == most:
+    if len(keys) == limit:
         toll.spent += 1
         return None
     if len(keys) > LONG:
         return None
-    return sorted(set(asked) - set(done))
+    return sorted(set(log) - set(done))
 
 
 def run(
     mode: charging.ChargingMode, kills: int, *, seed: int, processes: int, threads: int, hasty: bool
 ) -> Toll:
     """Kill all processes of a ledger at a random moment, look, start new ones, until the budget is spent."""
-    rng, toll, most = random.Random(seed), Toll(), mode.most()
+    rng, toll, limit = random.Random(seed), Toll(), mode.most()
     while toll.kills < kills and not (hasty and toll.wrong):
         with power.quick_folder() as folder:
             toll.ledgers += 1
@@ -158,7 +158,7 @@ def run(
                     os.waitpid(child, 0)
                 os.close(reading)
                 toll.kills += processes
-                again = judged(mode, folder, most, toll)
+                again = judged(mode, folder, limit, toll)
             toll.charges += len(power.written(mode, folder)[1])
     return toll
 
@@ -166,26 +166,26 @@ def run(
 def find(mode: str, *, kills: int) -> Finding:
     """Kills under the ledger, and under the control."""
     postgres.require(charging.MODES[mode])
-    found = apart("kills", "--mode", mode, "--kills", kills)
+    facts = apart("kills", "--mode", mode, "--kills", kills)
     control = apart("kills", "--mode", mode, "--kills", 200, "--hasty")
     hasty = "acknowledged, but not charged" in control["wrong"]
     return Finding(
-        tried=f"{found['kills']:,} kills, {found['charges']:,} charges, "
-        f"{found['unanswered']:,} without an answer; {found['spent']} of {found['ledgers']} budgets used up",
-        wrong=Counter(found["wrong"]),
+        tried=f"{facts['kills']:,} kills, {facts['charges']:,} charges, "
+        f"{facts['unanswered']:,} without an answer; {facts['spent']} of {facts['ledgers']} budgets used up",
+        wrong=Counter(facts["wrong"]),
         control=f"answering before charging is noticed at kill {control['kills']}",
-        blind=not (hasty and found["charges"]),
+        blind=not (hasty and facts["charges"]),
     )
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--mode", choices=sorted(charging.MODES), default="shared")
     options.add_argument("--kills", type=int, default=1000)
     options.add_argument("--threads", type=int, default=4)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--hasty", action="store_true", help="the control")
-    chosen = options.parse_args(given)
+    chosen = options.parse_args(arguments)
     mode = replace(charging.MODES[chosen.mode], budget=BUDGET)
     charging.checkpoint_every(25)
     processes = mode.processes

@@ -77,31 +77,32 @@ def mistakes(name: str, command: Any) -> Iterator[Mistake]:
     words, depth = example(command), len(name.split())
     if not words:
         return
-    verb, rest = words[:depth], words[depth:]
+    verb, arguments = words[:depth], words[depth:]
 
     def typed(*tail: str, hints: Sequence[str]) -> Mistake:
         return Mistake((*verb, *tail), tuple(hints))
 
-    yield typed(*rest, "--nonsense", "1", hints=["--nonsense"])
+    yield typed(*arguments, "--nonsense", "1", hints=["--nonsense"])
     yield Mistake(
-        (*verb[:-1], f"{verb[-1]}x", *rest), (f"{verb[-1]}x", "nowhere", "is not a file", "extra argument")
+        (*verb[:-1], f"{verb[-1]}x", *arguments),
+        (f"{verb[-1]}x", "nowhere", "is not a file", "extra argument"),
     )
     if not any(parameter.nargs == -1 for parameter in command.params):
-        yield typed(*rest, "one-more", "another", hints=["one-more", "another", "extra"])
+        yield typed(*arguments, "one-more", "another", hints=["one-more", "another", "extra"])
     options = {name: parameter for parameter in command.params for name in parameter.opts if name[:2] == "--"}
     for parameter in command.params:
         long = next((opt for opt in parameter.opts if opt.startswith("--")), None)
         if long is None:
             continue
         if len(long) > 6:
-            yield typed(*rest, long[:-2] + long[-1] + long[-2], hints=[long[:-2]])
+            yield typed(*arguments, long[:-2] + long[-1] + long[-2], hints=[long[:-2]])
         if not getattr(parameter, "is_flag", False):
-            yield typed(*rest, long, hints=[long])
-        others = _without(rest, long)
+            yield typed(*arguments, long, hints=[long])
+        others = _without(arguments, long)
         if isinstance(parameter.type, Number) and parameter.nargs == 1:
             yield from (typed(*others, f"{long}={text}", hints=[long, repr(text)]) for text in _NO_NUMBERS)
             if name not in _CALLS_OUT:
-                lacking = [word for word in rest if word[:2] != "--" and not Path(word).exists()]
+                lacking = [word for word in arguments if word[:2] != "--" and not Path(word).exists()]
                 hints = [long, long[2:].replace("-", "_"), long[2:].replace("-", " "), *lacking]
                 yield from (
                     typed(*others, f"{long}={text}", hints=[*hints, text])
@@ -110,12 +111,15 @@ def mistakes(name: str, command: Any) -> Iterator[Mistake]:
                 )
         if parameter.required:
             yield typed(*others, hints=[long])
-    for place, word in enumerate(rest):
-        is_value = place and rest[place - 1] in options
+    for place, word in enumerate(arguments):
+        is_value = place and arguments[place - 1] in options
         if Path(word).is_file() and not is_value:
-            for other in ("nowhere.csv", "empty.csv", "folder", "bytes.bin"):
+            for file in ("nowhere.csv", "empty.csv", "folder", "bytes.bin"):
                 yield typed(
-                    *rest[:place], other, *rest[place + 1 :], hints=[other, "package", "exists: type --out"]
+                    *arguments[:place],
+                    file,
+                    *arguments[place + 1 :],
+                    hints=[file, "package", "exists: type --out"],
                 )
 
 
@@ -166,8 +170,8 @@ def answer(mistake: Mistake) -> tuple[int, str]:
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             ostraka.cli.main(list(mistake.words))
-    except SystemExit as left:
-        code = int(left.code or 0)
+    except SystemExit as ending:
+        code = int(ending.code or 0)
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
@@ -180,9 +184,9 @@ def wrong(mistake: Mistake, code: int, output: str) -> str:
         return "accepted"
     if not output.strip():
         return "silent"
-    said = [word for word in _FORBIDDEN if word in output]
-    if said:
-        return f"says {said[0]!r}"
+    forbidden = [word for word in _FORBIDDEN if word in output]
+    if forbidden:
+        return f"says {forbidden[0]!r}"
     return "" if any(hint and hint in output for hint in mistake.hints) else "about something else"
 
 

@@ -63,19 +63,19 @@ class Model:
     first: dict[str, int] = field(default_factory=dict)  # digest: answer
     entries: int = 0
 
-    def ask(self, asked: ChargeRequest, cost: int, reserve: int) -> tuple[str, int, int]:
+    def ask(self, request: ChargeRequest, cost: int, reserve: int) -> tuple[str, int, int]:
         """Return the reply that the ledger must give: kind, number, answer."""
-        if known := self.keyed.get((asked.account, asked.key)):
-            return ("receipt", known[1], known[2]) if known[0] == asked.digest else ("conflict", 0, 0)
-        new, client = asked.digest not in self.first, self.clients[asked.account]
-        fits = asked.account in self.caps and epsilon(more(client, reserve)) <= self.caps[asked.account]
+        if entry := self.keyed.get((request.account, request.key)):
+            return ("receipt", entry[1], entry[2]) if entry[0] == request.digest else ("conflict", 0, 0)
+        new, client = request.digest not in self.first, self.clients[request.account]
+        fits = request.account in self.caps and epsilon(more(client, reserve)) <= self.caps[request.account]
         if not fits or epsilon(more(self.spent, reserve)) > BUDGET.epsilon:  # a known question as a new one
             return "refused", 0, 0
         self.spent = more(self.spent, cost) if new else self.spent
-        self.clients[asked.account] = more(client, cost)
+        self.clients[request.account] = more(client, cost)
         self.entries += 1
-        answer = self.first.setdefault(asked.digest, asked.answer)
-        self.keyed[asked.account, asked.key] = (asked.digest, self.entries, answer)
+        answer = self.first.setdefault(request.digest, request.answer)
+        self.keyed[request.account, request.key] = (request.digest, self.entries, answer)
         return "receipt", self.entries, answer
 
 
@@ -120,10 +120,10 @@ class Walk(RuleBasedStateMachine):
         )
     )
     def ask(self, questions: list[tuple[str, str, int, int, int, int]]) -> None:
-        asked, expected = [], []
-        for account, key, question, one, other, answer in questions:
-            reserve, cost = sorted((one, other))  # the smaller sigma costs more
-            each = ChargeRequest(
+        requests, expected = [], []
+        for account, key, question, mechanism, other, answer in questions:
+            reserve, cost = sorted((mechanism, other))  # the smaller sigma costs more
+            request = ChargeRequest(
                 account=account,
                 key=key,
                 digest=f"{question:02x}",
@@ -131,15 +131,15 @@ class Walk(RuleBasedStateMachine):
                 reserve=MECHANISMS[reserve],
                 answer=answer,
             )
-            asked.append(each)
-            expected.append(self.model.ask(each, cost, reserve))
-        got = self.charged(asked)
-        assert [outcome(each) for each in got] == expected
+            requests.append(request)
+            expected.append(self.model.ask(request, cost, reserve))
+        got = self.charged(requests)
+        assert [outcome(reply) for reply in got] == expected
         Walk.granted += sum(kind == "receipt" for kind, *_ in expected)
         self.agree()
 
-    def charged(self, asked: list[ChargeRequest]) -> list[Any]:
-        return self.ledger.charge_each(asked)
+    def charged(self, requests: list[ChargeRequest]) -> list[Any]:
+        return self.ledger.charge_each(requests)
 
     @rule(mechanism=st.integers(0, 2), uses=st.integers(0, 3))
     def charge(self, mechanism: int, uses: int) -> None:
@@ -173,9 +173,9 @@ class Walk(RuleBasedStateMachine):
     @rule(data=st.data())
     def receipt(self, data: st.DataObject) -> None:
         (account, _), (_, seq, answer) = data.draw(st.sampled_from(sorted(self.model.keyed.items())))
-        found = self.ledger.receipt(seq)
-        assert (found.seq, found.answer) == (seq, answer)
-        assert near(found.left, max(0.0, self.model.caps[account] - epsilon(self.model.clients[account])))
+        receipt = self.ledger.receipt(seq)
+        assert (receipt.seq, receipt.answer) == (seq, answer)
+        assert near(receipt.left, max(0.0, self.model.caps[account] - epsilon(self.model.clients[account])))
 
     def agree(self) -> None:
         Walk.steps += 1
@@ -196,10 +196,10 @@ class Walk(RuleBasedStateMachine):
 class Doubling(Walk):
     """The control: the first question of a list is charged twice, under another key."""
 
-    def charged(self, asked: list[ChargeRequest]) -> list[Any]:
-        got = super().charged(asked)
-        if isinstance(got[0], Receipt) and len(asked) > 2:
-            first = asked[0]
+    def charged(self, requests: list[ChargeRequest]) -> list[Any]:
+        got = super().charged(requests)
+        if isinstance(got[0], Receipt) and len(requests) > 2:
+            first = requests[0]
             self.ledger.charge_each(
                 [
                     ChargeRequest(
@@ -232,11 +232,11 @@ def near(a: float, b: float) -> bool:
 
 def find(*, steps: int) -> Finding:
     """Walks of the ledger and of the control."""
-    found = apart("model", "--steps", steps)
+    facts = apart("model", "--steps", steps)
     noticed = apart("model", "--steps", 500, "--doubling")["wrong"]
     return Finding(
-        tried=f"{found['steps']:,} steps, {found['granted']:,} questions granted",
-        wrong=Counter(found["wrong"]),
+        tried=f"{facts['steps']:,} steps, {facts['granted']:,} questions granted",
+        wrong=Counter(facts["wrong"]),
         control="a ledger that charges twice is noticed"
         if noticed
         else "a ledger that charges twice is not noticed",
@@ -244,15 +244,15 @@ def find(*, steps: int) -> Finding:
     )
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--steps", type=int, default=100_000)
     options.add_argument("--doubling", action="store_true")
-    chosen = options.parse_args(given)
-    each = min(50, max(20, chosen.steps // 6))
+    chosen = options.parse_args(arguments)
+    length = min(50, max(20, chosen.steps // 6))
     how = settings(
-        max_examples=max(6, chosen.steps // each),  # fewer may all be empty walks, and are so each time
-        stateful_step_count=each,
+        max_examples=max(6, chosen.steps // length),  # fewer may all be empty walks, and are so each time
+        stateful_step_count=length,
         deadline=None,
         database=None,
         derandomize=chosen.steps < 10_000,

@@ -41,14 +41,14 @@ def find(kind: str, *, times: int) -> Finding:
     """``kind`` is lock, minute (a lock that is held so long), disk or restart."""
     if kind == "restart":
         postgres.program("initdb")
-    found = apart("outages", kind, "--times", times)
-    wrong = Counter({name: count for name, count in found["wrong"].items() if count})
-    tried = f"{times} × {kind}, {found['charges']:,} charges, {found['again']:,} tried again"
+    facts = apart("outages", kind, "--times", times)
+    wrong = Counter({name: count for name, count in facts["wrong"].items() if count})
+    sentence = f"{times} × {kind}, {facts['charges']:,} charges, {facts['again']:,} tried again"
     return Finding(
-        tried=tried,
+        tried=sentence,
         wrong=wrong,
-        control=f"{found['refused']:,} refusals were seen",
-        blind=not found["refused"],
+        control=f"{facts['refused']:,} refusals were seen",
+        blind=not facts["refused"],
     )
 
 
@@ -98,14 +98,14 @@ def lock(path: Path, times: int, load: Load) -> None:
 
 def hold(path: Path, times: int, load: Load, *, seconds: float) -> None:
     """Take the write lock of a ledger again and again, each time until somebody was refused."""
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as other:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
         for _ in range(times):
-            other.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN IMMEDIATE")
             before, until = load.refused, time.monotonic() + 5 + seconds
             time.sleep(seconds)
             while load.refused == before and time.monotonic() < until and not load.stopped:
                 time.sleep(0.01)
-            other.execute("ROLLBACK")
+            connection.execute("ROLLBACK")
             time.sleep(0.05)
 
 
@@ -122,11 +122,11 @@ def minutes(folder: Path, times: int) -> dict[str, Any]:
         )
 
     with ThreadPoolExecutor(at_once) as pool:
-        found = list(pool.map(one, range(at_once)))
+        tallies = list(pool.map(one, range(at_once)))
     wrong = Counter[str]()
-    for each in found:
-        wrong.update(each["wrong"])
-    counts = {name: sum(each[name] for each in found) for name in ("charges", "refused", "again")}
+    for tally in tallies:
+        wrong.update(tally["wrong"])
+    counts = {name: sum(each[name] for each in tallies) for name in ("charges", "refused", "again")}
     return counts | {"wrong": dict(wrong)}
 
 
@@ -168,7 +168,7 @@ def judged(ledger: Ledger, load: Load) -> Counter[str]:
     answers = {entry.key: entry.answer for entry in entries}
     wrong["charged twice"] = sum(count - 1 for count in recorded.values())
     wrong["answered and not on record"] = sum(key not in answers for key in load.answers)
-    wrong["told another answer"] = sum(answers.get(key) != told for key, told in load.answers.items())
+    wrong["told another answer"] = sum(answers.get(key) != answer for key, answer in load.answers.items())
     wrong["on record and not told"] = max(0, len(answers) - len(load.answers) - THREADS)
     ledger.verify()
     return wrong

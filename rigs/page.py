@@ -43,19 +43,19 @@ CHEAP = GNMax(sigma=1e6)
 
 def find(*, entries: int, questions: int) -> Finding:
     """A page that takes longer than 0.3 s, or that lifts a client's median by more than half, is wrong."""
-    found = apart("page", "--entries", entries, "--questions", questions)
+    facts = apart("page", "--entries", entries, "--questions", questions)
     wrong = Counter[str]()
-    wrong["page slower than 0.3 s"] += found["first"] > SLOWEST
-    wrong["a client's median grows by more than half"] += found["busy"] > MOVED * found["alone"]
-    wrong["entries not counted after a restart"] += found["uncounted"] > LOT
+    wrong["page slower than 0.3 s"] += facts["first"] > SLOWEST
+    wrong["a client's median grows by more than half"] += facts["busy"] > MOVED * facts["alone"]
+    wrong["entries not counted after a restart"] += facts["uncounted"] > LOT
     return Finding(
-        tried=f"{entries:,} entries; page {found['first']:.2f} s at once after a restart, "
-        f"{found['worked']:.2f} s of processor time, {found['again']:.2f} s later; "
-        f"a client's median {1e3 * found['alone']:.1f} ms, {1e3 * found['busy']:.1f} ms while the page "
-        f"is loaded {found['loads']} times, {1e3 * found['counting']:.1f} ms while all is counted anew",
+        tried=f"{entries:,} entries; page {facts['first']:.2f} s at once after a restart, "
+        f"{facts['worked']:.2f} s of processor time, {facts['again']:.2f} s later; "
+        f"a client's median {1e3 * facts['alone']:.1f} ms, {1e3 * facts['busy']:.1f} ms while the page "
+        f"is loaded {facts['loads']} times, {1e3 * facts['counting']:.1f} ms while all is counted anew",
         wrong=+wrong,
-        control=f"without its counts the page lacks {found['lacking']:,} entries",
-        blind=not found["lacking"],
+        control=f"without its counts the page lacks {facts['lacking']:,} entries",
+        blind=not facts["lacking"],
     )
 
 
@@ -65,7 +65,7 @@ def fill(service: Service, entries: int) -> None:
     secret, path = secret_of("ledger", place, {}), place / "ledger.sqlite"
     with Ledger(path, secret=secret, anchor=place / "ledger.anchor", owner=True) as ledger:
         for first in range(0, entries, LOT):
-            asked = [
+            charges = [
                 ChargeRequest(
                     account="alice",
                     key=f"f{n}",
@@ -76,7 +76,7 @@ def fill(service: Service, entries: int) -> None:
                 )
                 for n in range(first, min(entries, first + LOT))
             ]
-            if refused := [got for got in ledger.charge_each(asked) if isinstance(got, Exception)]:
+            if refused := [got for got in ledger.charge_each(charges) if isinstance(got, Exception)]:
                 raise refused[0]
 
 
@@ -93,7 +93,7 @@ def count(service: Service) -> None:
 
 def page(service: Service) -> tuple[float, str]:
     """Load the page: seconds, and what it says."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     # not httpx: a client of it works for as long as the service does, in the process that measures
     with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=300)) as connection:
         connection.request("GET", "/", headers={"authorization": f"Bearer {service.keys['olga']}"})
@@ -101,7 +101,7 @@ def page(service: Service) -> tuple[float, str]:
         text = reply.read().decode()
     if reply.status != HTTPStatus.OK:
         raise AssertionError(f"the page has status {reply.status}")
-    return time.perf_counter() - begun, text
+    return time.perf_counter() - start, text
 
 
 def uncounted(text: str) -> int:
@@ -119,10 +119,10 @@ def median(service: Service, name: str, questions: int) -> float:
     headers = {"authorization": f"Bearer {service.keys['alice']}"}
     with httpx.Client(base_url=service.url, headers=headers, timeout=300) as client:
         for n in range(questions):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             row = {"row": [n / 7, 1.0, 2.0]}
             client.post("/v1/label", json=row, headers={"idempotency-key": f"{name}-{n}"}).raise_for_status()
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - start)
             time.sleep(0.005)
     return statistics.median(times)
 
@@ -160,11 +160,11 @@ def run(entries: int, questions: int) -> dict[str, float]:
     }  # fmt: skip
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     options = argparse.ArgumentParser(prog="python -m rigs.page")
     options.add_argument("--entries", type=int, default=10**6)
     options.add_argument("--questions", type=int, default=500)
-    chosen = options.parse_args(given)
+    chosen = options.parse_args(arguments)
     print(json.dumps(run(chosen.entries, chosen.questions)))
 
 

@@ -25,10 +25,10 @@ SETTINGS = "-c listen_addresses= -c max_connections=120 -c shared_buffers=32MB"
 def program(name: str) -> str:
     """A program of PostgreSQL."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    found = shutil.which(name, path=os.pathsep.join([*map(str, places), os.environ.get("PATH", "")]))
-    if found is None:
+    program_path = shutil.which(name, path=os.pathsep.join([*map(str, places), os.environ.get("PATH", "")]))
+    if program_path is None:
         raise UnavailableError(f"PostgreSQL's {name} is not installed (apt-get install postgresql)")
-    return found
+    return program_path
 
 
 def require(mode: charging.ChargingMode) -> None:

@@ -71,8 +71,8 @@ def record(
         log = folder.with_suffix(".log")
         try:
             sizes = [f"--mode={mode}", f"--charges={charges}", f"--threads={threads}"]
-            each = [word for session in sessions for word in (folder, *sizes, *session, "--then")]
-            apart("charging", *each, environment=disk.preload(folder, log=log))
+            words = [word for session in sessions for word in (folder, *sizes, *session, "--then")]
+            apart("charging", *words, environment=disk.preload(folder, log=log))
             events = list(disk.recorded(log))
         finally:
             log.unlink(missing_ok=True)
@@ -93,13 +93,13 @@ def find(mode: str, *, images: int, seed: int = 1) -> Finding:
         wrong.update(cuts.wrong)
         runs, distinct = runs + cuts.images, distinct + len(cuts.distinct)
     careless = [(*session, "--careless") for session in SESSIONS]
-    few = max(40, images // 100)  # two of three lose
-    control = cut(record(mode, sessions=careless), images=few, seed=seed)
+    least = max(40, images // 100)  # two of three lose
+    control = cut(record(mode, sessions=careless), images=least, seed=seed)
     lost = control.wrong.total()  # with an anchor, such a ledger is refused
     return Finding(
         tried=f"{runs:,} images, {distinct:,} of them distinct",
         wrong=wrong,
-        control=f"`synchronous=NORMAL` loses in {lost:,} of {few:,}",
+        control=f"`synchronous=NORMAL` loses in {lost:,} of {least:,}",
         blind=not lost,
     )
 
@@ -117,7 +117,7 @@ def written(mode: charging.ChargingMode, folder: Path) -> tuple[dict[str, int], 
 
 def cut(recording: Recording, *, images: int, seed: int) -> Cuts:
     """Cut the power ``images`` times, at random moments, most of them with something unsettled."""
-    rng, found, state, marks = random.Random(seed), Cuts(), disk.Disk(), b""
+    rng, cuts, state, marks = random.Random(seed), Cuts(), disk.Disk(), b""
     moments = _moments(recording.events, images, rng)
     mode = charging.MODES[recording.mode]
     with quick_folder() as folder:
@@ -127,13 +127,13 @@ def cut(recording: Recording, *, images: int, seed: int) -> Cuts:
             state.take(event)
             for _ in range(moments[n]):
                 image = state.image(rng)
-                found.images += 1
-                found.acknowledged += len(done := charging.acknowledged(marks))
-                found.distinct.add(_digest(image, len(done)))
+                cuts.images += 1
+                cuts.acknowledged += len(done := charging.acknowledged(marks))
+                cuts.distinct.add(_digest(image, len(done)))
                 lay_out(folder, image)
                 if wrong := judged(mode, folder, recording, done, charge=rng.random() < 0.05):
-                    found.wrong[wrong] += 1
-    return found
+                    cuts.wrong[wrong] += 1
+    return cuts
 
 
 def judged(
@@ -178,11 +178,11 @@ def _moments(events: list[disk.Event], images: int, rng: random.Random) -> Count
 
 
 def _digest(image: dict[str, bytes], acknowledged: int) -> bytes:
-    whole = hashlib.sha256(str(acknowledged).encode())
+    digest = hashlib.sha256(str(acknowledged).encode())
     for name in sorted(image):
-        whole.update(f"/{name}/{len(image[name])}/".encode())
-        whole.update(image[name])
-    return whole.digest()
+        digest.update(f"/{name}/{len(image[name])}/".encode())
+        digest.update(image[name])
+    return digest.digest()
 
 
 def lay_out(folder: Path, image: dict[str, bytes]) -> None:

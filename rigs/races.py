@@ -35,13 +35,13 @@ CALLERS, EACH = 64, 2
 
 def forked(processes: int, work: Callable[[int, int], None], threads: int) -> None:
     """Let ``processes`` times ``threads`` callers work at once, as nearly as can be."""
-    told, tell = os.pipe()
+    receiver, tell = os.pipe()
     children = []
     for process in range(processes):
         child = os.fork()
         if child == 0:
             os.close(tell)
-            os.read(told, 1)  # all start when the pipe closes
+            os.read(receiver, 1)  # all start when the pipe closes
             several = [threading.Thread(target=work, args=(process, thread)) for thread in range(threads)]
             for thread in several:
                 thread.start()
@@ -49,7 +49,7 @@ def forked(processes: int, work: Callable[[int, int], None], threads: int) -> No
                 thread.join()
             os._exit(0)
         children.append(child)
-    os.close(told)
+    os.close(receiver)
     os.close(tell)
     for child in children:
         os.waitpid(child, 0)
@@ -84,14 +84,14 @@ def run(mode: charging.ChargingMode, budgets: int) -> dict[str, object]:
     rng, wrong, granted = random.Random(4), Counter[str](), 0
     for number in range(budgets):
         budget = Budget(epsilon=rng.uniform(0.02, 0.11), delta=1e-6, adaptive=False)
-        most, racing = charging.affordable(budget), replace(mode, budget=budget)
+        limit, racing = charging.affordable(budget), replace(mode, budget=budget)
         with power.quick_folder() as folder:
             got, errors = race(racing, folder, number)
             _, paid = power.written(racing, folder)
         granted += got
         wrong["a caller got an error"] += errors
-        wrong["overspent"] += max(got, len(paid)) > most
-        wrong["underspent"] += len(paid) < most
+        wrong["overspent"] += max(got, len(paid)) > limit
+        wrong["underspent"] += len(paid) < limit
         wrong["charged, but not granted"] += len(paid) > got
     return {"budgets": budgets, "granted": granted, "wrong": +wrong}
 
@@ -132,21 +132,21 @@ def planted(address: str, cap: int) -> int:
 def find(mode: str, *, budgets: int) -> Finding:
     """The races, and the control."""
     postgres.require(charging.MODES[mode])
-    found = apart("races", "--mode", mode, "--budgets", budgets)
-    if found["control"] <= found["cap"]:
+    facts = apart("races", "--mode", mode, "--budgets", budgets)
+    if facts["control"] <= facts["cap"]:
         return Finding(tried="", control="the planted defect was not noticed", blind=True)
     return Finding(
-        tried=f"{found['budgets']} budgets, {CALLERS} callers, {found['granted']:,} charges granted",
-        wrong=Counter(found["wrong"]),
-        control=f"read, check, write: {found['control']} charges against a cap of {found['cap']}",
+        tried=f"{facts['budgets']} budgets, {CALLERS} callers, {facts['granted']:,} charges granted",
+        wrong=Counter(facts["wrong"]),
+        control=f"read, check, write: {facts['control']} charges against a cap of {facts['cap']}",
     )
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--mode", choices=sorted(charging.MODES), default="shared")
     options.add_argument("--budgets", type=int, default=100)
-    chosen = options.parse_args(given)
+    chosen = options.parse_args(arguments)
     mode, cap = charging.MODES[chosen.mode], 40
     with contextlib.ExitStack() as stack:
         stack.enter_context(postgres.ready(mode))

@@ -69,23 +69,23 @@ class Watchman:
 
 def question(key: str) -> ChargeRequest:
     mechanism = charging.MECHANISM
-    asked = {"account": charging.CLIENT, "key": key, "digest": key.encode().hex()}
-    return ChargeRequest(**asked, cost=mechanism, reserve=mechanism, answer=1)
+    fields = {"account": charging.CLIENT, "key": key, "digest": key.encode().hex()}
+    return ChargeRequest(**fields, cost=mechanism, reserve=mechanism, answer=1)
 
 
 def answers(ledger: Ledger, name: str, times: int) -> int:
     """How many of so many questions are answered."""
-    found = 0
+    n_answers = 0
     for number in range(times):
         with contextlib.suppress(LedgerError):
-            found += len(ledger.charge_each([question(f"{name} {number}")]))
-    return found
+            n_answers += len(ledger.charge_each([question(f"{name} {number}")]))
+    return n_answers
 
 
 def first_answer(ledger: Ledger, key: str) -> float:
     """Seconds until the question is answered, asked again and again; infinity if it never is."""
-    begun = time.monotonic()
-    while time.monotonic() < begun + PATIENCE:
+    start = time.monotonic()
+    while time.monotonic() < start + PATIENCE:
         try:
             ledger.charge_each([question(key)])
         except LedgerUnavailable:
@@ -93,7 +93,7 @@ def first_answer(ledger: Ledger, key: str) -> float:
         except LedgerError:
             break
         else:
-            return time.monotonic() - begun
+            return time.monotonic() - start
     return float("inf")
 
 
@@ -105,7 +105,7 @@ def begun(address: str, name: str, watchmen: list[Watchman]) -> Iterator[tuple[s
     with psycopg.connect(address, autocommit=True) as db:
         db.execute(f"CREATE SCHEMA {name}")
     where = f"{address}&options=-csearch_path%3D{name}"
-    witnesses = [witness_at(each.url, SECRET) for each in watchmen]
+    witnesses = [witness_at(watchman.url, SECRET) for watchman in watchmen]
     with Ledger(where, budget=Budget(epsilon=9.0, delta=1e-6), witnesses=witnesses) as ledger:
         ledger.grant(charging.CLIENT, budget_epsilon=9.0)
         assert answers(ledger, "before", 10) == 10, "the ledger works"
@@ -128,14 +128,14 @@ def deleted(
     import psycopg
 
     with begun(address, name, watchmen) as (where, witnesses):
-        known = witnesses if watched else []
-        with Ledger(where, witnesses=known) as one, Ledger(where, witnesses=known) as other:
-            answers(other, "lost", entries)
+        watchers = witnesses if watched else []
+        with Ledger(where, witnesses=watchers) as first, Ledger(where, witnesses=watchers) as second:
+            answers(second, "lost", entries)
             with psycopg.connect(where, autocommit=True) as db:
                 db.execute("SET session_replication_role = replica")
                 db.execute("DELETE FROM ostraka_entry WHERE seq > 11")
-            found = answers(one, "again", 40)
-        return found, restarts(where, known)
+            n_answers = answers(first, "again", 40)
+        return n_answers, restarts(where, watchers)
 
 
 def find(*, entries: int) -> Finding:
@@ -159,20 +159,20 @@ def find(*, entries: int) -> Finding:
                     first = first_answer(one, "after")
                 wrong["failover without loss that did not go on"] = first == float("inf")
                 lagging = postgres.copied(place)
-                with Ledger(where, witnesses=witnesses) as one, Ledger(where, witnesses=witnesses) as other:
-                    answers(other, "lost", entries)
+                with Ledger(where, witnesses=witnesses) as one, Ledger(where, witnesses=witnesses) as second:
+                    answers(second, "lost", entries)
                     postgres.fail_over(place, lagging)
                     wrong["answer of a standby that lags"] = lagged = answers(one, "again", 40)
                 wrong["start on a standby that lags"] = restarts(where, witnesses)
                 watchmen[1].start()
                 with Ledger(where, read_only=True, witnesses=witnesses) as lost:
                     lost.adopt(by="rig")
-                few, paid = missing(where, watchmen, witnesses)
-                wrong["answer with one witness of three"] = few
+                n_answers, paid = missing(where, watchmen, witnesses)
+                wrong["answer with one witness of three"] = n_answers
                 wrong["charge under one key beyond the first"] = paid - 1
     finally:
-        for each in watchmen:
-            each.kill()
+        for watchman in watchmen:
+            watchman.kill()
         shutil.rmtree(folder)
     return Finding(
         tried=f"{entries} entries lost; of 40 questions answered after rows were deleted in place "
@@ -189,11 +189,11 @@ def missing(where: str, watchmen: list[Watchman], witnesses: list[Witness]) -> t
     with Ledger(where, witnesses=witnesses) as ledger:
         watchmen[0].kill()
         watchmen[1].pause()
-        few = sum(answers(ledger, "few", 1) for _ in range(3))
+        n_answers = sum(answers(ledger, "few", 1) for _ in range(3))
         watchmen[1].pause(signal.SIGCONT)
         watchmen[0].start()
         first_answer(ledger, "few 0")
-        return few, sum(entry.key == "few 0" for entry in ledger.entries())
+        return n_answers, sum(entry.key == "few 0" for entry in ledger.entries())
 
 
 if __name__ == "__main__":

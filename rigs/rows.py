@@ -107,12 +107,12 @@ def _cells(cells: Any, *, stored: bool = False) -> Subject:
             path = Path(folder) / "rows.parquet"
             table = pa.table({f"x{place}": np.ascontiguousarray(rows[:, place]) for place in range(WIDTH)})
             parquet.write_table(table, path, row_group_size=100)
-            kept = ParquetRows.numbers(path, aside=())
-            return np.asarray(voter.fit(kept, labels, classes=range(N_CLASSES)).vote().open())
+            stored_rows = ParquetRows.numbers(path, aside=())
+            return np.asarray(voter.fit(stored_rows, labels, classes=range(N_CLASSES)).vote().open())
 
     rows, labels = np.zeros((2, WIDTH)), np.array([0, 1])
-    far = voter.fit(rows, labels, classes=range(N_CLASSES)).adjacency_.l2
-    return Subject(aggregate, Contribution(l2=far / 2), "replace-one", no_numbers=True, most=301)
+    sensitivity = voter.fit(rows, labels, classes=range(N_CLASSES)).adjacency_.l2
+    return Subject(aggregate, Contribution(l2=sensitivity / 2), "replace-one", no_numbers=True, most=301)
 
 
 def _gradient(*, grouped: bool) -> Subject:
@@ -149,11 +149,14 @@ def _teachers(estimator: Any) -> Subject:
         n_teachers = min(12, len(rows))
         seeds = np.random.SeedSequence(0).spawn(n_teachers)
         shards = [Shard(rows[k::n_teachers], labels[k::n_teachers], seeds[k], 0) for k in range(n_teachers)]
-        ballots = [each.codes for each in vote(questions, N_CLASSES, train(estimator, shards))]
+        ballots = [
+            ballots_of_question.codes
+            for ballots_of_question in vote(questions, N_CLASSES, train(estimator, shards))
+        ]
         return count_votes(np.array(ballots), n_classes=N_CLASSES)
 
-    one = Contribution(l0=1, l1=1.0, linf=0.5)
-    return Subject(aggregate, one, "replace-one", most=129, each_query=True)
+    contribution = Contribution(l0=1, l1=1.0, linf=0.5)
+    return Subject(aggregate, contribution, "replace-one", most=129, each_query=True)
 
 
 def _candidates(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
@@ -200,8 +203,8 @@ def _clients(encoding: Any) -> Subject:
         parts = [encoding.encode(value(row)) for row in rows.tolist()]
         return np.asarray(np.sum(parts, axis=0))
 
-    one = Contribution(l1=encoding.l1 / 2, l2=encoding.l2 / 2, linf=float(encoding.largest))
-    return Subject(aggregate, one, "replace-one", most=65)
+    contribution = Contribution(l1=encoding.l1 / 2, l2=encoding.l2 / 2, linf=float(encoding.largest))
+    return Subject(aggregate, contribution, "replace-one", most=65)
 
 
 def _gradients() -> Subject:
@@ -267,7 +270,7 @@ def _read(form: str) -> Subject:
     def from_file(lines: list[list[bytes]], path: Path) -> np.ndarray:
         if form == "parquet":
             binary = [pa.array(column, pa.binary()) for column in zip(*lines, strict=True)]
-            columns = [pa.Array.from_buffers(pa.string(), len(each), each.buffers()) for each in binary]
+            columns = [pa.Array.from_buffers(pa.string(), len(array), array.buffers()) for array in binary]
             parquet.write_table(pa.table(columns, names), path, row_group_size=100)
             return encoded(schema, path, most=9)[:, :-1]
         content = b"\n".join([",".join(names).encode(), *(b",".join(line) for line in lines)]) + b"\n"
@@ -294,11 +297,11 @@ def _read(form: str) -> Subject:
         return np.stack([*values, *words], axis=1)
 
     def aggregate(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
-        found = codes(rows)
-        return np.array([np.bincount(column, minlength=12) for column in found.T.astype(np.int64)])
+        table = codes(rows)
+        return np.array([np.bincount(column, minlength=12) for column in table.T.astype(np.int64)])
 
-    one = Contribution(l0=WIDTH, l1=WIDTH, l2=float(np.sqrt(WIDTH)), linf=1.0)
-    return Subject(aggregate, one, no_numbers=True, most=301)
+    contribution = Contribution(l0=WIDTH, l1=WIDTH, l2=float(np.sqrt(WIDTH)), linf=1.0)
+    return Subject(aggregate, contribution, no_numbers=True, most=301)
 
 
 def _counted() -> Subject:
@@ -312,25 +315,25 @@ def _counted() -> Subject:
         coded[:, -1] = 1
         return np.concatenate(tallied(coded.T, schema.sizes, tables))
 
-    one = Contribution(l0=len(tables), l1=len(tables), l2=float(np.sqrt(len(tables))), linf=1.0)
-    return Subject(aggregate, one, no_numbers=True)
+    contribution = Contribution(l0=len(tables), l1=len(tables), l2=float(np.sqrt(len(tables))), linf=1.0)
+    return Subject(aggregate, contribution, no_numbers=True)
 
 
 def _linked() -> Subject:
     """First rows and steps of persons, each with as many rows of one column as a line has numbers."""
     schema = Schema.from_dict({"c": {"edges": [-9, -1, 0, 1, 9], "missing": True}})
-    made = SequenceGenerator(schema, longest=WIDTH - 2, epsilon=8.0).mechanism()
+    mechanism = SequenceGenerator(schema, longest=WIDTH - 2, epsilon=8.0).mechanism()
 
     def aggregate(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
         people, places = np.repeat(np.arange(len(rows)), WIDTH), np.tile(np.arange(WIDTH), len(rows))
         lines = sequences(schema, {"c": rows.ravel()}, people, places, longest=WIDTH - 2).open()
-        both = ((made.firsts(lines), made.first), (made.steps(lines), made.following))
+        parts = ((mechanism.firsts(lines), mechanism.first), (mechanism.steps(lines), mechanism.following))
         return np.concatenate(
-            [np.concatenate(tallied(part.T, of.sizes, [(0,), (0, 1)])) / of.grain for part, of in both]
+            [np.concatenate(tallied(part.T, of.sizes, [(0,), (0, 1)])) / of.grain for part, of in parts]
         )
 
-    one = Contribution(l1=4.0, l2=2.0, linf=1.0)  # of four tables each
-    return Subject(aggregate, one, no_numbers=True, most=301, rounding=1e-9)
+    contribution = Contribution(l1=4.0, l2=2.0, linf=1.0)  # of four tables each
+    return Subject(aggregate, contribution, no_numbers=True, most=301, rounding=1e-9)
 
 
 def _planted(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
@@ -354,7 +357,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "neighbours, cosine": lambda: _neighbours("cosine"),
     "neighbours, by components": lambda: _neighbours("euclidean", PCA(5).fit(_public())),
     **{
-        f"teachers: {type(each).__name__}": lambda each=each: _teachers(each)
+        f"teachers: {type(each).__name__}": lambda estimator=each: _teachers(estimator)
         for each in (
             GaussianNB(),
             MultinomialNB(),
@@ -387,16 +390,16 @@ PLANTED = {"planted": lambda: Subject(_planted, Contribution(l2=3.0))}
 def run(names: Sequence[str], *, pairs: int, seed: int) -> Report:
     """Try so many pairs, shared out among the named subjects."""
     violations: list[str] = []
-    tried = 0
+    n_tried = 0
     for name in names:
         subject = {**SUBJECTS, **PLANTED}[name]()
         rng = np.random.default_rng([seed, len(name), *name.encode()])
         share = -(-pairs // len(names))
         while share > 0:
-            some = min(share, 40)
-            wrong = [f"{name}: {text}" for text in _neighbours_of_one(subject, some, rng)]
-            tried, share, violations = tried + some, share - some, violations + wrong
-    return Report(tried, violations)
+            size = min(share, 40)
+            wrong = [f"{name}: {text}" for text in _neighbours_of_one(subject, size, rng)]
+            n_tried, share, violations = n_tried + size, share - size, violations + wrong
+    return Report(n_tried, violations)
 
 
 def _neighbours_of_one(subject: Subject, pairs: int, rng: np.random.Generator) -> list[str]:
@@ -419,21 +422,21 @@ def _neighbours_of_one(subject: Subject, pairs: int, rng: np.random.Generator) -
         except Exception as error:  # noqa: BLE001
             return [f"{n_rows} rows: {type(error).__name__}: {error}"]
         for _ in range(pairs):
-            kind, other, others = _neighbour(subject, rows, labels, rng)
+            kind, neighbour, others = _neighbour(subject, rows, labels, rng)
             try:
-                after = subject.aggregate(other, others)
+                after = subject.aggregate(neighbour, others)
             except Exception as error:  # noqa: BLE001
                 wrong.append(f"{kind} of {n_rows} rows, {rows.dtype}: {type(error).__name__}: {error}")
                 continue
             relation = "replace-one" if kind == "replace" else subject.relation
             lines = zip(before, after, strict=True) if subject.each_query else [(before, after)]
-            one = subject.contribution
+            contribution = subject.contribution
             if subject.each_query and subject.relation == "add-or-remove":
                 relation = subject.relation  # one ballot moves, whichever way
             good = (
                 bool((np.abs(after - before) <= subject.rounding).all())
                 if kind == "permute"
-                else all(one.holds(a, b, relation=relation) for a, b in lines)
+                else all(contribution.holds(a, b, relation=relation) for a, b in lines)
             )
             if not good:
                 wrong.append(f"{kind} of {n_rows} rows, {rows.dtype}: moved more than is promised")
@@ -472,10 +475,10 @@ def _hostile(row: np.ndarray, rng: np.random.Generator, *, no_numbers: bool) -> 
     """The row with one, several or all numbers replaced by hostile ones of its type."""
     values = np.array(HOSTILE + (NO_NUMBERS if no_numbers else []))
     with np.errstate(over="ignore"):
-        drawn = rng.choice(values, size=len(row)).astype(row.dtype)
+        cells = rng.choice(values, size=len(row)).astype(row.dtype)
     if not no_numbers:
-        drawn = np.clip(drawn, np.finfo(row.dtype).min, np.finfo(row.dtype).max)
-    return np.where(rng.random(len(row)) < rng.choice([0.1, 0.5, 1.0]), drawn, row)
+        cells = np.clip(cells, np.finfo(row.dtype).min, np.finfo(row.dtype).max)
+    return np.where(rng.random(len(row)) < rng.choice([0.1, 0.5, 1.0]), cells, row)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -484,11 +487,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--pairs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     start, total, wrong = time.time(), 0, 0
-    names = given.names or list(SUBJECTS)
+    names = options.names or list(SUBJECTS)
     for name in names:
-        report = run([name], pairs=-(-given.pairs // len(names)), seed=given.seed)
+        report = run([name], pairs=-(-options.pairs // len(names)), seed=options.seed)
         total, wrong = total + report.pairs, wrong + len(report.violations)
         print(f"{name}: {report.pairs:,} pairs, {len(report.violations)} violations", flush=True)
         for text in report.violations[:10]:

@@ -70,9 +70,9 @@ def serve(folder: Path, port: int) -> None:
     """Serve until killed: with TLS where there is a certificate, as few descriptors as DESCRIPTORS, and the
     ledger at DATABASE, which others may write to.
     """
-    if most := int(os.environ.get(DESCRIPTORS, "0")):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    there = Deployment(
+    if limit := int(os.environ.get(DESCRIPTORS, "0")):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    deployment = Deployment(
         saved=SavedTeachers.load(folder / "teachers"),
         folder=folder / "service",
         db=os.environ.get(DATABASE, f"sqlite:///{folder / 'service' / 'ledger.sqlite'}"),
@@ -83,7 +83,7 @@ def serve(folder: Path, port: int) -> None:
         shared=DATABASE in os.environ,
     )
     pair = [folder / name if (folder / name).exists() else None for name in ("cert.pem", "key.pem")]
-    _server.run(Application(there), host="127.0.0.1", port=port, certificate=pair[0], key=pair[1])
+    _server.run(Application(deployment), host="127.0.0.1", port=port, certificate=pair[0], key=pair[1])
 
 
 def certify(folder: Path) -> ssl.SSLContext:
@@ -91,9 +91,11 @@ def certify(folder: Path) -> ssl.SSLContext:
     key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "rigs")])
     where = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    made = made.not_valid_before(now - dt.timedelta(hours=1)).not_valid_after(now + dt.timedelta(days=1))
-    certificate = made.add_extension(where, critical=False).sign(key, hashes.SHA256())
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - dt.timedelta(hours=1)).not_valid_after(
+        now + dt.timedelta(days=1)
+    )
+    certificate = builder.add_extension(where, critical=False).sign(key, hashes.SHA256())
     (folder / "cert.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "key.pem").write_bytes(private)
@@ -149,7 +151,7 @@ class Service:
     def charged(self) -> dict[tuple[str, str], tuple[int, int]]:
         """Entry and answer of every question that was paid for, by client and key."""
         with self.ledger() as ledger:
-            found: dict[tuple[str, str], tuple[int, int]] = {}
+            charges: dict[tuple[str, str], tuple[int, int]] = {}
             for entry in ledger.entries():
                 if (
                     entry.account not in self.keys
@@ -158,10 +160,10 @@ class Service:
                 ):
                     continue
                 assert entry.key is not None, "questions have keys"
-                if (entry.account, entry.key) in found:
+                if (entry.account, entry.key) in charges:
                     raise AssertionError(f"{entry.key} was charged twice")
-                found[entry.account, entry.key] = (entry.seq, entry.answer)
-            return found
+                charges[entry.account, entry.key] = (entry.seq, entry.answer)
+            return charges
 
 
 @contextmanager
@@ -169,10 +171,12 @@ def running(folder: Path, *, sigma: float = 4_000.0, tls: bool = False) -> Itera
     """A service in ``folder``, killed at the end."""
     keys = prepare(folder, sigma=sigma)
     trust = certify(folder) if tls else None
-    with socket.socket() as held:  # for as long as it runs: nobody else is given the port between two starts
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        service = Service(folder, keys, held.getsockname()[1], tls=trust)
+    with (
+        socket.socket() as listener
+    ):  # for as long as it runs: nobody else is given the port between two starts
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        service = Service(folder, keys, listener.getsockname()[1], tls=trust)
         try:
             service.start()
             yield service

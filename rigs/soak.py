@@ -39,28 +39,28 @@ SERVE = service.SERVE.replace("Budget(epsilon=1.0", "Budget(epsilon=50.0")
 
 def find(*, seconds: float) -> Finding:
     """Failed requests, growing memory or answers without a charge are wrong."""
-    found = apart("soak", "--seconds", seconds)
+    facts = apart("soak", "--seconds", seconds)
     wrong = Counter[str]()
-    wrong["requests failed"] += found["failed"]
-    wrong["memory grew by more than a tenth"] += found["last"] > GROWTH * found["early"]
-    wrong["answers without a charge"] += max(0, found["answers"] - found["charged"])
-    rate, each = found["entries"] / found["verify"], found["answers"] / found["seconds"]
+    wrong["requests failed"] += facts["failed"]
+    wrong["memory grew by more than a tenth"] += facts["last"] > GROWTH * facts["early"]
+    wrong["answers without a charge"] += max(0, facts["answers"] - facts["charged"])
+    rate, latency = facts["entries"] / facts["verify"], facts["answers"] / facts["seconds"]
     return Finding(
-        tried=f"{found['seconds']:,.0f} s, {found['answers']:,} answers, {each:,.0f} a second, "
-        f"p99 {1e3 * found['p99']:.0f} ms; memory {found['early']:.0f} MiB after a quarter, "
-        f"{found['last']:.0f} MiB in the end; verified at {rate:,.0f} entries a second",
+        tried=f"{facts['seconds']:,.0f} s, {facts['answers']:,} answers, {latency:,.0f} a second, "
+        f"p99 {1e3 * facts['p99']:.0f} ms; memory {facts['early']:.0f} MiB after a quarter, "
+        f"{facts['last']:.0f} MiB in the end; verified at {rate:,.0f} entries a second",
         wrong=+wrong,
-        control=f"{found['charged']:,} answers are on record",
-        blind=not found["charged"],
+        control=f"{facts['charged']:,} answers are on record",
+        blind=not facts["charged"],
     )
 
 
 def memory(pid: int) -> float:
     """Resident memory of a process, MiB."""
     status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert found is not None
-    return int(found[1]) / 1024
+    match = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert match is not None
+    return int(match[1]) / 1024
 
 
 def answered(ledger: Path) -> int:
@@ -83,24 +83,24 @@ def run(seconds: float) -> dict[str, float]:
         server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
         try:
             service.wait_for(port, server)
-            begun, sizes = time.monotonic(), list[float]()
+            start, sizes = time.monotonic(), list[float]()
             loads = list[service.Load]()
-            while (left := seconds - (time.monotonic() - begun)) > 0:
-                part = min(left, max(1.0, seconds / SLICES))
+            while (seconds_left := seconds - (time.monotonic() - start)) > 0:
+                part = min(seconds_left, max(1.0, seconds / SLICES))
                 loads.append(
                     service.asked(port, key, server.pid, requests=10**6, seconds=part, start=len(loads))
                 )
                 sizes.append(memory(server.pid))
                 progress = f"{loads[-1].answers:,} answers, {loads[-1].failed} failed, {sizes[-1]:.0f} MiB"
-                print(f"{time.monotonic() - begun:,.0f} s: {progress}", file=sys.stderr, flush=True)
-            lasted = time.monotonic() - begun
+                print(f"{time.monotonic() - start:,.0f} s: {progress}", file=sys.stderr, flush=True)
+            lasted = time.monotonic() - start
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(60)
-        charged, begun = answered(folder / "service" / "ledger.sqlite"), time.perf_counter()
+        charged, start = answered(folder / "service" / "ledger.sqlite"), time.perf_counter()
         secret = secret_of("ledger", folder / "service", {})
         with Ledger(where, secret=secret, read_only=True) as ledger:  # opening verifies it
-            took, entries = time.perf_counter() - begun, ledger.count()
+            took, entries = time.perf_counter() - start, ledger.count()
     return {
         "seconds": lasted, "answers": sum(load.answers for load in loads), "charged": charged,
         "failed": sum(load.failed for load in loads), "entries": entries, "verify": took,
@@ -109,10 +109,10 @@ def run(seconds: float) -> dict[str, float]:
     }  # fmt: skip
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     options = argparse.ArgumentParser(prog="python -m rigs.soak")
     options.add_argument("--seconds", type=float, default=7_200.0)
-    print(json.dumps(run(options.parse_args(given).seconds)))
+    print(json.dumps(run(options.parse_args(arguments).seconds)))
 
 
 if __name__ == "__main__":

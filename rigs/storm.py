@@ -43,13 +43,13 @@ class Proxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
-            there = await asyncio.open_connection("127.0.0.1", self.port)
-            up, down = self.pump(reader, there[1], "requests"), self.pump(there[0], writer, "replies")
+            server = await asyncio.open_connection("127.0.0.1", self.port)
+            up, down = self.pump(reader, server[1], "requests"), self.pump(server[0], writer, "replies")
             tasks = [asyncio.ensure_future(up), asyncio.ensure_future(down)]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 task.cancel()
-            there[1].transport.abort()
+            server[1].transport.abort()
         writer.transport.abort()
 
     async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: str) -> None:
@@ -69,11 +69,11 @@ class Proxy:
 def between(port: int, *, chance: float, seed: int) -> Iterator[tuple[str, Proxy]]:
     """A lossy way to a port: its address, and what it lost."""
     proxy, ready, end = Proxy(port, chance, random.Random(seed)), threading.Event(), threading.Event()
-    found: list[int] = []
+    pauses: list[int] = []
 
     async def live() -> None:
         server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-        found.append(server.sockets[0].getsockname()[1])
+        pauses.append(server.sockets[0].getsockname()[1])
         ready.set()
         await asyncio.to_thread(end.wait)
         server.close()
@@ -82,7 +82,7 @@ def between(port: int, *, chance: float, seed: int) -> Iterator[tuple[str, Proxy
     thread.start()
     ready.wait()
     try:
-        yield f"http://127.0.0.1:{found[0]}", proxy
+        yield f"http://127.0.0.1:{pauses[0]}", proxy
     finally:
         end.set()
         thread.join()
@@ -168,24 +168,24 @@ def kill_repeatedly(service: serving.Service, kills: int, stop: threading.Event)
 
 def find(*, keys: int, kills: int) -> Finding:
     """The storm, and the control."""
-    found = apart("storm", "--keys", keys, "--kills", kills)
+    facts = apart("storm", "--keys", keys, "--kills", kills)
     control = apart("storm", "--keys", min(keys, 300), "--kills", 0, "--fresh")
-    lost = found["lost"]
+    lost = facts["lost"]
     return Finding(
         tried=f"{keys:,} keys; {lost.get('requests', 0):,} requests and {lost.get('replies', 0):,} replies "
         f"lost, the service killed {kills} times",
-        wrong=Counter(found["wrong"]),
+        wrong=Counter(facts["wrong"]),
         control=f"a new key each time pays {control['charged']} times for {control['keys']}",
         blind=control["charged"] <= control["keys"],
     )
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--keys", type=int, default=100_000)
     options.add_argument("--kills", type=int, default=10)
     options.add_argument("--fresh", action="store_true", help="the control")
-    chosen = options.parse_args(given)
+    chosen = options.parse_args(arguments)
     print(json.dumps(run(chosen.keys, kills=chosen.kills, fresh=chosen.fresh)))
 
 

@@ -25,15 +25,15 @@ PATIENCE = 30.0
 
 
 def find(*, strangers: int, questions: int) -> Finding:
-    found = apart("strangers", "--strangers", strangers, "--questions", questions)
-    wrong = Counter({f"reply {code}": count for code, count in found["codes"].items() if code != "200"})
+    facts = apart("strangers", "--strangers", strangers, "--questions", questions)
+    wrong = Counter({f"reply {code}": count for code, count in facts["codes"].items() if code != "200"})
     return Finding(
-        tried=f"{strangers:,} strangers, {found['connections']:,} connections of theirs; "
-        f"{found['codes'].get('200', 0)} of {questions} questions answered, median {found['p50']:.0f} ms, "
-        f"99 % {found['p99']:.0f} ms",
+        tried=f"{strangers:,} strangers, {facts['connections']:,} connections of theirs; "
+        f"{facts['codes'].get('200', 0)} of {questions} questions answered, median {facts['p50']:.0f} ms, "
+        f"99 % {facts['p99']:.0f} ms",
         wrong=wrong,
-        control=f"{found['again']:,} connections of strangers were ended by the service",
-        blind=not found["connections"],
+        control=f"{facts['again']:,} connections of strangers were ended by the service",
+        blind=not facts["connections"],
     )
 
 
@@ -84,12 +84,12 @@ async def crowded(port: int, key: str, strangers: int, questions: int) -> dict[s
     codes: Counter[str] = Counter()
     times = []
     for number in range(questions):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             codes[await asked(port, key, number) or "none"] += 1
         except (OSError, TimeoutError) as error:
             codes[type(error).__name__] += 1
-        times.append(1e3 * (time.perf_counter() - begun))
+        times.append(1e3 * (time.perf_counter() - start))
         await asyncio.sleep(0.02)
     crowd.done.set()
     for task in tasks:

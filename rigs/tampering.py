@@ -114,16 +114,16 @@ def edits(bench: Bench) -> None:
             if (table, row) == ("entry", rows["entry"][-1]):
                 continue  # a ledger in itself: only an anchor tells
             bench.edit("row removed", (f"DELETE FROM {table} WHERE {this}", row))
-    for one in range(1, len(rows["entry"])):
-        steps = ((one, -7), (one + 1, one), (-7, one + 1))
+    for place in range(1, len(rows["entry"])):
+        steps = ((place, -7), (place + 1, place), (-7, place + 1))
         swap = [f"UPDATE entry SET seq = {to} WHERE seq = {now}" for now, to in steps]
         bench.edit("entries swapped", *swap)
 
 
-def flips(bench: Bench, files: Files, kind: str, *, most: int, rng: random.Random) -> None:
+def flips(bench: Bench, files: Files, kind: str, *, limit: int, rng: random.Random) -> None:
     """A bit of every byte, or of so many bytes."""
     everywhere = [(name, at) for name, content in files.items() for at in range(len(content))]
-    for name, at in everywhere if len(everywhere) <= most else rng.sample(everywhere, most):
+    for name, at in everywhere if len(everywhere) <= limit else rng.sample(everywhere, limit):
         content = bytearray(files[name])
         content[at] ^= 1 << rng.randrange(8)
         bench.judge(kind, files | {name: bytes(content)})
@@ -143,15 +143,15 @@ def forged(bench: Bench) -> None:
             elsewhere / charging.NAME, budget=budget, secret=b"somebody else's secret, as long!"
         ) as forged:
             forged.grant(charging.CLIENT, budget_epsilon=1000.0)
-        made = files_of(elsewhere)
-    bench.judge("made with another secret", bench.whole | made)
+        files = files_of(elsewhere)
+    bench.judge("made with another secret", bench.whole | files)
 
 
 def replaced(bench: Bench) -> None:
     """Return ledgers that are consistent, but are not this one."""
     if anchors := [name for name in bench.whole if name != charging.NAME]:
-        kept = {name: bench.whole[name] for name in anchors}
-        bench.judge("older copy put back", bench.older | kept)
+        anchor_files = {name: bench.whole[name] for name in anchors}
+        bench.judge("older copy put back", bench.older | anchor_files)
         last = "SELECT max(seq) FROM entry"
         for count in (1, 2, 5):
             bench.edit("newest entries removed", f"DELETE FROM entry WHERE seq > ({last}) - {count}")
@@ -159,9 +159,9 @@ def replaced(bench: Bench) -> None:
         bench.judge("log removed", without)
         flips(
             bench,
-            {name: c for name, c in bench.crashed.items() if name.endswith("-wal")} | kept,
+            {name: c for name, c in bench.crashed.items() if name.endswith("-wal")} | anchor_files,
             "flip in the log",
-            most=200,
+            limit=200,
             rng=random.Random(2),
         )
 
@@ -171,7 +171,7 @@ def find(mode: str, *, charges: int = 20, flipped: int = 10**9, step: int = 512,
     with power.quick_folder() as folder:
         bench = Bench(charging.MODES[mode], folder)
         bench.fill(charges)
-        flips(bench, bench.whole, "byte", most=flipped, rng=random.Random(seed))
+        flips(bench, bench.whole, "byte", limit=flipped, rng=random.Random(seed))
         edits(bench)
         fooled = bench.fooled
         cuts(bench, step=step)

@@ -84,7 +84,7 @@ def pytest_collection():
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file():
     """Examples stand in the package: nobody need look for some in the tests."""
-    return [each for each in (yield) if not isinstance(each, DoctestModule)]
+    return [collector for collector in (yield) if not isinstance(collector, DoctestModule)]
 
 
 @pytest.fixture(scope="session")
@@ -100,13 +100,15 @@ def data_dir() -> Path:
 @contextlib.contextmanager
 def _alike(name=""):
     """Each place in the code that asks the operating system gets a stream of its own, the same each time."""
-    asked, here = {}, os.getpid()
+    counters, process = {}, os.getpid()
 
     def drawn(size: int) -> bytes:
         code = sys._getframe(1).f_code
         place = f"{name}{Path(code.co_filename).name}:{code.co_qualname}"
-        place += "" if os.getpid() == here else f" of {os.getpid()}"  # a fork must not draw what another does
-        number = next(asked.setdefault(place, itertools.count(1)))
+        place += (
+            "" if os.getpid() == process else f" of {os.getpid()}"
+        )  # a fork must not draw what another does
+        number = next(counters.setdefault(place, itertools.count(1)))
         return hashlib.shake_256(f"{place}/{number}".encode()).digest(size)
 
     with pytest.MonkeyPatch.context() as patched:
@@ -144,12 +146,12 @@ def with_same_draws():
     return _alike
 
 
-def _told(code, folder, said):
+def _told(code, folder, output):
     for name in [name for name in sys.modules if name.partition(".")[0] == "ostraka"]:
         del sys.modules[name]
     sys.modules["ostraka"] = None  # importing it fails
     os.chdir(folder)
-    with said.open("w") as file, contextlib.redirect_stdout(file):
+    with output.open("w") as file, contextlib.redirect_stdout(file):
         exec(code, {"__name__": "__main__"})
 
 
@@ -161,14 +163,14 @@ def without_the_library(tmp_path_factory):
     """
 
     def run(code, folder):
-        said = tmp_path_factory.mktemp("said") / "out"
+        output = tmp_path_factory.mktemp("said") / "out"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # it does not use the threads that it lacks
-            child = multiprocessing.get_context("fork").Process(target=_told, args=(code, folder, said))
+            child = multiprocessing.get_context("fork").Process(target=_told, args=(code, folder, output))
             child.start()
         child.join(120)
         assert child.exitcode == 0
-        return said.read_text()
+        return output.read_text()
 
     return run
 
@@ -176,10 +178,10 @@ def without_the_library(tmp_path_factory):
 @pytest.fixture
 def free_port():
     """A port of this machine that nobody else is given meanwhile: held, but not listened at."""
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        yield listener.getsockname()[1]
 
 
 @pytest.fixture(scope="session")
@@ -216,11 +218,11 @@ def chromium(tmp_path_factory):
     from tests.serve.chromium import Chromium
 
     try:
-        one = Chromium(tmp_path_factory.mktemp("profile"))
+        browser_process = Chromium(tmp_path_factory.mktemp("profile"))
     except FileNotFoundError as missing:
         pytest.skip(str(missing))
-    yield one
-    one.close()
+    yield browser_process
+    browser_process.close()
 
 
 @pytest.fixture(scope="module")

@@ -142,17 +142,17 @@ def test_the_smallest_form_of_a_named_part_is_that_part_alone(monkeypatch):
     monkeypatch.setattr(_data, "MOST_ROWS", None)  # put back after shrink() has set it
     from reproduce import melis2018_statistics as thesis
 
-    seen = []
+    calls = []
 
     def part(*, quick):
         """Stands for a figure."""
-        seen.append(quick)
+        calls.append(quick)
 
     monkeypatch.setitem(thesis.PARTS, "figure4.4", part)
     main = importlib.import_module("reproduce.__main__").main
     assert main(["--quick", "melis2018_statistics", "figure4.4"]) == 0
     assert main(["melis2018_statistics", "figure4.4"]) == 0
-    assert seen == [True, False]
+    assert calls == [True, False]
 
 
 def test_words_in_as_many_reports_are_taken_by_the_alphabet(monkeypatch):

@@ -25,10 +25,10 @@ from ostraka.secure import comparison
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = [
-    each
+    function
     for name in _compiled.MODULES
-    for each in vars(importlib.import_module(f"ostraka.{name}")).values()
-    if isinstance(each, Kernel) and each.function.__module__ == f"ostraka.{name}"
+    for function in vars(importlib.import_module(f"ostraka.{name}")).values()
+    if isinstance(function, Kernel) and function.function.__module__ == f"ostraka.{name}"
 ]
 
 
@@ -72,12 +72,12 @@ def test_machine_code_is_left_aside_where_the_processor_lacks_an_instruction(lac
 
 def test_other_sources_have_other_machine_code(tmp_path, monkeypatch):
     here = Path(_compiled.__file__).parent
-    there = shutil.copytree(here, tmp_path / "core", ignore=lambda *_: {"__pycache__", "ledger"})
+    copy = shutil.copytree(here, tmp_path / "core", ignore=lambda *_: {"__pycache__", "ledger"})
     (tmp_path / "secure").mkdir()
     shutil.copy2(comparison.__file__, tmp_path / "secure")
-    monkeypatch.setattr(_compiled, "__file__", str(there / "compiled.py"))
+    monkeypatch.setattr(_compiled, "__file__", str(copy / "compiled.py"))
     before = _compiled.machine_name()
-    source = there / "kernels" / "outcome.py"
+    source = copy / "kernels" / "outcome.py"
     source.write_text(source.read_text("utf-8").replace("-16.0", "-15.0"), "utf-8")
     assert _compiled.machine_name() != before
 
@@ -109,15 +109,15 @@ def called(monkeypatch):
     run = Kernel.__call__
 
     def noted(self, *arguments):
-        types = tuple(_compiled._type(each) for each in arguments)
+        types = tuple(_compiled._type(argument) for argument in arguments)
         called.setdefault((self.function.__qualname__, types), self)
         return run(self, *arguments)
 
     monkeypatch.setattr(Kernel, "__call__", noted)
     yield called
     assert called
-    for (name, types), each in called.items():
-        assert types in {_compiled._types(signature) for signature in each.signatures}, (name, types)
+    for (name, types), calls in called.items():
+        assert types in {_compiled._types(signature) for signature in calls.signatures}, (name, types)
 
 
 def test_every_kernel_that_a_run_calls_is_in_the_wheel(called):

@@ -35,7 +35,7 @@ def anchors(page: Path) -> set[str]:
 
 def commands() -> dict[str, object]:
     """Every command a person can type, by name: ``learn``, ``ledger show``."""
-    found = {}
+    commands_of = {}
     groups = [("", command())]
     while groups:
         prefix, group = groups.pop()
@@ -43,8 +43,8 @@ def commands() -> dict[str, object]:
             if hasattr(child, "commands"):
                 groups.append((f"{prefix}{name} ", child))
             else:
-                found[f"{prefix}{name}"] = child
-    return found
+                commands_of[f"{prefix}{name}"] = child
+    return commands_of
 
 
 COMMANDS = commands()
@@ -168,8 +168,8 @@ def public_modules() -> set[str]:
 
 def test_the_reference_has_every_public_module():
     pages = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
-    shown = set(re.findall(r"automodule:: (ostraka\.\w+)", pages))
-    assert shown | {"ostraka.cli"} == public_modules()
+    modules = set(re.findall(r"automodule:: (ostraka\.\w+)", pages))
+    assert modules | {"ostraka.cli"} == public_modules()
 
 
 def test_the_readme_says_what_exists():
@@ -214,7 +214,7 @@ def test_a_question_is_answered_two_clicks_from_the_landing_page(page, heading):
         return set(re.findall(r"\]\(([\w-]+\.md)", (DOCS / name).read_text()))
 
     first = links("index.md")
-    assert page in {"index.md"} | first | {name for one in first for name in links(one)}
+    assert page in {"index.md"} | first | {name for linked in first for name in links(linked)}
     assert heading in anchors(DOCS / page)
 
 

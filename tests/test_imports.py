@@ -43,10 +43,10 @@ def test_a_quick_skops_trusts_the_same_types_and_leaves_the_test_helpers_of_scik
 
 
 def test_skops_is_imported_without_torch_dask_and_pytest_and_trusts_types_of_scikit_learn():
-    told = printed(QUICK + LISTED)
-    assert told.startswith("[] ")
-    assert "'sklearn.linear_model._logistic.LogisticRegression'" in told
-    assert "'assert_allclose'" in told
+    output = printed(QUICK + LISTED)
+    assert output.startswith("[] ")
+    assert "'sklearn.linear_model._logistic.LogisticRegression'" in output
+    assert "'assert_allclose'" in output
 
 
 def test_a_skops_that_searches_by_other_arguments_gets_what_it_asks_for():

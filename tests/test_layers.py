@@ -121,7 +121,7 @@ def rooms_used(tree: ast.AST) -> set[str]:
 
 def at_module_level(tree: ast.Module) -> list[str]:
     """Names imported when the file itself is imported: not in functions, not under TYPE_CHECKING."""
-    found: list[str] = []
+    imports: list[str] = []
     waiting: list[ast.AST] = list(tree.body)
     while waiting:
         node = waiting.pop()
@@ -130,13 +130,13 @@ def at_module_level(tree: ast.Module) -> list[str]:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             waiting.extend(node.orelse)
             continue
-        found += imported(node)
+        imports += imported(node)
         waiting.extend(ast.iter_child_nodes(node))
-    return found
+    return imports
 
 
-def may_use(user: str, used: str) -> bool:
-    return ROOMS_IN_ORDER.index(used) <= ROOMS_IN_ORDER.index(user)
+def may_use(user: str, target: str) -> bool:
+    return ROOMS_IN_ORDER.index(target) <= ROOMS_IN_ORDER.index(user)
 
 
 def test_every_file_has_a_room():
@@ -182,10 +182,10 @@ def test_files_do_not_import_each_other_in_a_circle_when_they_are_loaded():
     modules = {dotted(path): path for path in FILES}
     needs: dict[str, set[str]] = {}
     for name, path in modules.items():
-        asked = [word.removeprefix("ostraka.") for word in at_module_level(parsed(path))]
-        found = {next((m for m in (word, word.rpartition(".")[0]) if m in modules), "") for word in asked}
+        words = [word.removeprefix("ostraka.") for word in at_module_level(parsed(path))]
+        targets = {next((m for m in (word, word.rpartition(".")[0]) if m in modules), "") for word in words}
         # a package's own __init__ re-exports its modules: asking it from inside is the circle to forbid
-        needs[name] = found - {"", name}
+        needs[name] = targets - {"", name}
     ready: set[str] = set()
     while grown := {name for name in needs.keys() - ready if needs[name] <= ready}:
         ready |= grown
@@ -193,7 +193,7 @@ def test_files_do_not_import_each_other_in_a_circle_when_they_are_loaded():
 
 
 @pytest.mark.parametrize(
-    ("user", "used", "allowed"),
+    ("user", "target", "allowed"),
     [
         ("learn", "core", True),
         ("core", "learn", False),
@@ -205,12 +205,12 @@ def test_files_do_not_import_each_other_in_a_circle_when_they_are_loaded():
         ("serve", "learn", True),
     ],
 )
-def test_the_rule_itself_says_no_where_the_design_says_no(user, used, allowed):
-    assert may_use(user, used) is allowed
+def test_the_rule_itself_says_no_where_the_design_says_no(user, target, allowed):
+    assert may_use(user, target) is allowed
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "imports"),
     [
         ("import sklearn.base", ["sklearn.base"]),
         ("def f():\n    import sklearn", []),
@@ -219,8 +219,8 @@ def test_the_rule_itself_says_no_where_the_design_says_no(user, used, allowed):
         ("class A:\n    import ray", ["ray"]),
     ],
 )
-def test_the_search_for_module_level_imports_sees_what_runs_at_import(source, found):
-    assert at_module_level(ast.parse(source)) == found
+def test_the_search_for_module_level_imports_sees_what_runs_at_import(source, imports):
+    assert at_module_level(ast.parse(source)) == imports
 
 
 # What is imported one after the other in a process of its own: each lists what it and those before it loaded.
@@ -281,7 +281,7 @@ OWN = re.compile(r"(?:\b(?:def|class) |\bself\.|\bcls\.|^\s*)(_[a-zA-Z]\w*)", re
 
 def test_no_other_private_name_of_another_package_is_used():
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
-    own = DOCUMENTED.union(*map(OWN.findall, texts.values()))
-    used = {(place, "".join(name)) for place, text in texts.items() for name in USED.findall(text)}
-    assert {(place, name) for place, name in used if name not in own} == KNOWN
+    documented = DOCUMENTED.union(*map(OWN.findall, texts.values()))
+    uses = {(place, "".join(name)) for place, text in texts.items() for name in USED.findall(text)}
+    assert {(place, name) for place, name in uses if name not in documented} == KNOWN
     assert not {place for place, _ in KNOWN if place.split("/")[0] in {"serve", "secure", "collect"}}

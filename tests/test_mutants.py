@@ -92,14 +92,14 @@ print(*(_fork.attempt(["src/ostraka/core/curve.py"], change)[0] for change in ch
 
 def functions(module):
     """Every plain function of a module by its qualified name, methods and cached ones included."""
-    found = {}
+    by_name = {}
     for owner in (module, *(value for value in vars(module).values() if inspect.isclass(value))):
         for value in vars(owner).values():
             value = getattr(value, "__func__", value)  # noqa: PLW2901  (of a classmethod)
             plain = inspect.unwrap(value) if callable(value) else value
             if isinstance(plain, FunctionType) and plain.__code__.co_filename == module.__file__:
-                found[plain.__qualname__] = plain
-    return found
+                by_name[plain.__qualname__] = plain
+    return by_name
 
 
 def codes(code):
@@ -165,11 +165,11 @@ def test_every_defect_can_be_planted_and_its_test_exists(mutants):
     for mutant in mutants.values():
         assert text(SOURCE / mutant.file).count(mutant.before) == 1, mutant.name
         file, *names = mutant.killer.split("::")
-        here = parsed(REPOSITORY / "tests" / file)
+        body = parsed(REPOSITORY / "tests" / file)
         for name in names:
             plain = name.partition("[")[0]  # one of several parameters
-            [found] = [node for node in here if getattr(node, "name", None) == plain]
-            here = found.body
+            [definition] = [node for node in body if getattr(node, "name", None) == plain]
+            body = definition.body
 
 
 def test_the_page_names_every_defect_and_no_survivor(mutants):

@@ -73,13 +73,13 @@ TEST = re.compile(r"`(test_\w+)`")
 
 def tables(page: str, head: str) -> dict[str, list[list[str]]]:
     """Rows of the table under each heading, whose head is as stated."""
-    found = {}
+    rows_by_table = {}
     for section in re.split(r"^## ", (RECORD / page).read_text(), flags=re.MULTILINE)[1:]:
         title, _, body = section.partition("\n")
         lines = [line for line in body.splitlines() if line.startswith("|")]
         assert lines[0] == head, title
-        found[title] = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-    return found
+        rows_by_table[title] = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    return rows_by_table
 
 
 ROWS = tables("papers.md", "| item | what it shows | state | where |")
@@ -129,9 +129,9 @@ def test_what_was_run_stands_with_its_command_on_a_page_with_a_date():
 
 def test_every_error_is_shown_by_something():
     for paper, rows in ERRORS.items():
-        for where, *said, shown in rows:
-            assert all(said), (paper, where)
-            named = [*COMMAND.findall(shown), *PAGE.findall(shown), *TEST.findall(shown)]
+        for where, *cells, proof in rows:
+            assert all(cells), (paper, where)
+            named = [*COMMAND.findall(proof), *PAGE.findall(proof), *TEST.findall(proof)]
             assert named, (paper, where)
 
 

@@ -45,12 +45,12 @@ def documented() -> list[tuple[str, str]]:
 
 def callables():
     """Every function and class of the reference once, under the module that defines it."""
-    found = {}
+    by_name = {}
     for module, name in (*exported(), *documented()):
         value = getattr(importlib.import_module(module), name, None)
         if inspect.isfunction(value) or inspect.isclass(value):
-            found[f"{value.__module__}.{value.__qualname__}"] = value
-    return found
+            by_name[f"{value.__module__}.{value.__qualname__}"] = value
+    return by_name
 
 
 CALLABLES = callables()
@@ -125,8 +125,8 @@ def positional_scalars(value) -> list[str]:
     except ValueError:  # a class without a signature of its own
         return []
     loose = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    found = [p.name for p in parameters if p.kind in loose and is_scalar(p.annotation)]
-    return found if len(parameters) > 1 else []
+    names = [p.name for p in parameters if p.kind in loose and is_scalar(p.annotation)]
+    return names if len(parameters) > 1 else []
 
 
 def in_source_order(name: str) -> tuple[int, str]:
@@ -274,9 +274,9 @@ def sources() -> list[tuple[str, str]]:
 
 
 def test_every_source_can_be_looked_up():
-    known = re.compile(r"arXiv:(\d{4}\.\d{4,5}|[a-z-]+/\d{7})|doi:10\.\d{4,}/\S+")
+    pattern = re.compile(r"arXiv:(\d{4}\.\d{4,5}|[a-z-]+/\d{7})|doi:10\.\d{4,}/\S+")
     assert len(sources()) > 0
-    assert [where for where, text in sources() if not known.search(text)] == []
+    assert [where for where, text in sources() if not pattern.search(text)] == []
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,14 @@ def test_the_readme_has_ten_rows_and_the_page_has_all():
 
 
 def test_every_row_was_measured_by_the_command_that_it_names():
-    found = results.kept()
+    measurements = results.kept()
     for row in results.rows():
         if "recorded" in row:
             assert row["figures"], row["name"]
             continue
-        assert found[row["name"]]["command"] == row["command"]
-        assert len(found[row["name"]]["runs"]) >= (1 if row.get("fixed", False) else 3)
-        assert all(len(run) == len(row["patterns"]) for run in found[row["name"]]["runs"])
+        assert measurements[row["name"]]["command"] == row["command"]
+        assert len(measurements[row["name"]]["runs"]) >= (1 if row.get("fixed", False) else 3)
+        assert all(len(run) == len(row["patterns"]) for run in measurements[row["name"]]["runs"])
 
 
 def test_every_command_names_a_module_that_is_there():
@@ -37,8 +37,8 @@ def test_every_command_names_a_module_that_is_there():
         module = re.match(r"python -m (\S+)( [a-z_]+)?", row["command"])
         if module is None:
             continue
-        name, _, rest = module[1].partition(".")
-        part = rest or (module[2] or "").strip()
+        name, _, arguments = module[1].partition(".")
+        part = arguments or (module[2] or "").strip()
         folder = results.README.parent / name
         assert (folder / f"{part}.py").exists() or (not part and (folder / "__main__.py").exists()), row[
             "command"
@@ -67,7 +67,7 @@ def test_a_measurement_is_kept_with_its_date_commit_and_load(tmp_path, monkeypat
         'patterns = ["a (.)"]\nfigures = "{0}"\nrival = ""\n'
     )
     results.record(results.rows(), 3)
-    one = json.loads((results.HERE / "measured.json").read_text())["x"]
-    assert one["runs"] == [[2.0], [2.0], [2.0]]
-    assert set(one) == {"command", "commit", "date", "load", "runs"}
+    measurement = json.loads((results.HERE / "measured.json").read_text())["x"]
+    assert measurement["runs"] == [[2.0], [2.0], [2.0]]
+    assert set(measurement) == {"command", "commit", "date", "load", "runs"}
     assert "| w | 2 |" in results.table(results.PAGE)

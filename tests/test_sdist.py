@@ -23,6 +23,6 @@ def test_every_file_of_the_repository_is_in_the_source_distribution():
         file
         for file in files
         if file not in ALWAYS
-        and not any(fnmatch(file, each) or file.startswith(f"{each}/") for each in patterns)
+        and not any(fnmatch(file, pattern) or file.startswith(f"{pattern}/") for pattern in patterns)
     ]
     assert lost == []

@@ -30,12 +30,12 @@ def test_a_tutorial_has_a_title_and_cells_and_ends_with_a_picture(path):
 @pytest.mark.usefixtures("same_draws")
 def test_a_quick_tutorial_runs(path, monkeypatch, capsys):
     plt = pytest.importorskip("matplotlib.pyplot")
-    shown = []
-    monkeypatch.setattr(plt, "show", lambda: shown.append(plt.get_fignums()))
+    figures = []
+    monkeypatch.setattr(plt, "show", lambda: figures.append(plt.get_fignums()))
     try:
         runpy.run_path(str(path))
     finally:
         plt.close("all")
-    assert len(shown) == 1
-    assert shown[0]
+    assert len(figures) == 1
+    assert figures[0]
     assert "Traceback" not in capsys.readouterr().out

@@ -39,8 +39,8 @@ def pyright(folder):
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     command = [program, "-p", str(folder), "--pythonpath", sys.executable, "--outputjson"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = json.loads(run.stdout)["generalDiagnostics"]
-    return [f"{each['range']['start']['line']}: {each['message']}" for each in found]
+    diagnostics = json.loads(run.stdout)["generalDiagnostics"]
+    return [f"{diagnostic['range']['start']['line']}: {diagnostic['message']}" for diagnostic in diagnostics]
 
 
 def readme(folder):
@@ -84,6 +84,6 @@ class TestTypes:
     def test_a_wrong_call_is_noticed(self, tmp_path):
         wrong = tmp_path / "wrong.py"
         wrong.write_text("from ostraka import GNMax\nGNMax(40.0).curve().epsilon(delta='small')\n")
-        said = mypy(wrong).stdout
-        assert "Too many positional arguments" in said
-        assert 'Argument "delta"' in said
+        output = mypy(wrong).stdout
+        assert "Too many positional arguments" in output
+        assert 'Argument "delta"' in output

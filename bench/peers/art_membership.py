@@ -64,8 +64,8 @@ def main(packages: str) -> None:
     confidences = np.array([ReferenceModels.true_label_confidences(model, X, y) for model in models])
     references = ReferenceModels.from_confidences(confidences[TARGETS:], inside[TARGETS:])
     revealed = rng.random(len(y)) < 0.5  # what ART learns from
-    rest, onehot = ~revealed, np.eye(CLASSES, dtype=np.float32)[y]
-    members = [inside[target][rest] for target in range(TARGETS)]
+    hidden, onehot = ~revealed, np.eye(CLASSES, dtype=np.float32)[y]
+    members = [inside[target][hidden] for target in range(TARGETS)]
     wrapped = [
         estimators.BlackBoxClassifier(model.predict_proba, X.shape[1:], CLASSES) for model in models[:TARGETS]
     ]
@@ -73,9 +73,9 @@ def main(packages: str) -> None:
         start, scores = time.process_time(), []
         for target, classifier in enumerate(wrapped):
             attack = attacks.MembershipInferenceBlackBox(classifier, attack_model_type=kind)
-            some = [revealed & inside[target], revealed & ~inside[target]]
-            attack.fit(X[some[0]], onehot[some[0]], X[some[1]], onehot[some[1]])
-            scores.append(np.ravel(attack.infer(X[rest], onehot[rest], probabilities=True)))
+            attack_sets = [revealed & inside[target], revealed & ~inside[target]]
+            attack.fit(X[attack_sets[0]], onehot[attack_sets[0]], X[attack_sets[1]], onehot[attack_sets[1]])
+            scores.append(np.ravel(attack.infer(X[hidden], onehot[hidden], probabilities=True)))
         said(
             f"ART {version('adversarial-robustness-toolbox')}, {kind}",
             scores,
@@ -84,13 +84,13 @@ def main(packages: str) -> None:
         )
     start = time.process_time()
     rule = [
-        np.ravel(attacks.MembershipInferenceBlackBoxRuleBased(classifier).infer(X[rest], onehot[rest]))
+        np.ravel(attacks.MembershipInferenceBlackBoxRuleBased(classifier).infer(X[hidden], onehot[hidden]))
         for classifier in wrapped
     ]
     said("ART, its rule", rule, members, time.process_time() - start)
     for method in ("hierarchical", "rmia", "lira"):
         start = time.process_time()
-        scores = [references.statistics(confidences[k], method=method)[rest] for k in range(TARGETS)]
+        scores = [references.statistics(confidences[k], method=method)[hidden] for k in range(TARGETS)]
         said(f"ours, {method}", scores, members, time.process_time() - start)
 
 

@@ -39,8 +39,8 @@ def networks(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     order = rng.permutation(np.sort(first))
     population, rows = order[: len(order) // 5], order[len(order) // 5 :]
-    known = np.isin(y[population], np.unique(y[rows]))
-    population = population[known]
+    shared = np.isin(y[population], np.unique(y[rows]))
+    population = population[shared]
     inside: list[np.ndarray] = []
     says: list[list[np.ndarray]] = []
     start = time.process_time()

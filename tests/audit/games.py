@@ -28,11 +28,11 @@ def game(n, guesses, right):
     wrong_top = (guesses - right) // 2
     wrong_bottom = guesses - right - wrong_top
     high, low = np.arange(2.0, top + 2), -np.arange(2.0, bottom + 2)
-    rest = np.linspace(-1, 1, n - guesses)
-    n_rest = min(rest.size, max(0, n // 2 - (top - wrong_top) - wrong_bottom))
+    middle = np.linspace(-1, 1, n - guesses)
+    n_rest = min(middle.size, max(0, n // 2 - (top - wrong_top) - wrong_bottom))
     return Scores.of(
-        members=np.concatenate([high[wrong_top:], low[:wrong_bottom], rest[:n_rest]]),
-        others=np.concatenate([high[:wrong_top], low[wrong_bottom:], rest[n_rest:]]),
+        members=np.concatenate([high[wrong_top:], low[:wrong_bottom], middle[:n_rest]]),
+        others=np.concatenate([high[:wrong_top], low[wrong_bottom:], middle[n_rest:]]),
     )
 
 
@@ -44,21 +44,21 @@ def observed(included, mu, rng):
 def gaussian_game(mu, n, *, seed):
     rng = np.random.default_rng(seed)
     included = rng.random(n) < 0.5
-    seen = observed(included, mu, rng)
-    return Scores.of(members=seen[included], others=seen[~included])
+    scores = observed(included, mu, rng)
+    return Scores.of(members=scores[included], others=scores[~included])
 
 
 def response_game(epsilon, n, *, seed):
     """Randomised response on the coins: a pure mechanism that is far from Gaussian."""
     rng = np.random.default_rng(seed)
     included = rng.random(n) < 0.5
-    told = np.where(rng.random(n) < 1 / (1 + math.exp(-epsilon)), included, ~included)
-    return Scores.of(members=told[included].astype(float), others=told[~included].astype(float))
+    answers = np.where(rng.random(n) < 1 / (1 + math.exp(-epsilon)), included, ~included)
+    return Scores.of(members=answers[included].astype(float), others=answers[~included].astype(float))
 
 
-def never_above(found, truth, confidence=0.95):
-    above = int((np.asarray(found) > truth).sum())
-    return binomtest(above, len(found), 1 - confidence, alternative="greater").pvalue > FALSE_ALARM
+def never_above(bounds, truth, confidence=0.95):
+    above = int((np.asarray(bounds) > truth).sum())
+    return binomtest(above, len(bounds), 1 - confidence, alternative="greater").pvalue > FALSE_ALARM
 
 
 def gaussian_mu(epsilon):

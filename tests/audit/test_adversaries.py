@@ -30,13 +30,13 @@ class Coins:
 
     def ballots(self, queries, *, learnt=None, teachers=None, rng):
         chance = np.array([0.5]) if self.fixed else rng.random((20, len(queries)))
-        told = (np.broadcast_to(chance, (20, len(queries))) < 1 / (1 + np.exp(-3 * queries[:, 0]))).astype(
+        ballots = (np.broadcast_to(chance, (20, len(queries))) < 1 / (1 + np.exp(-3 * queries[:, 0]))).astype(
             int
         )
         if learnt is not None:
             near = np.linalg.norm(queries - learnt[0], axis=1) < 1
-            told = np.where(near & (self.fixed | (rng.random(told.shape) < 0.8)), learnt[1], told)
-        return told if teachers is None else told[list(teachers)]
+            ballots = np.where(near & (self.fixed | (rng.random(ballots.shape) < 0.8)), learnt[1], ballots)
+        return ballots if teachers is None else ballots[list(teachers)]
 
 
 PATE = TeacherWorlds(Coins(fixed=False), n_trainings=40)
@@ -74,10 +74,10 @@ def test_adversaries_do_what_the_paper_says():
 def test_searching_longer_never_finds_a_worse_row():
     def best(n_rounds):
         rng = np.random.default_rng(3)
-        made = adversarial_queries(
+        queries = adversarial_queries(
             "Pois-NatQ", KNN, QUERIES, LABELS, mechanism=MECHANISM, n_candidates=6, n_rounds=n_rounds, rng=rng
         )
-        return measure_leak(KNN, made, MECHANISM, orders=(2.0,), rng=rng).exact[0]
+        return measure_leak(KNN, queries, MECHANISM, orders=(2.0,), rng=rng).exact[0]
 
     assert best(3) >= best(1) * (1 - 1e-3)
 
@@ -85,62 +85,64 @@ def test_searching_longer_never_finds_a_worse_row():
 @pytest.mark.parametrize("name", ["PATE", "Private-kNN"])
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_trials_certify_most_of_the_modelled_leak_and_never_more(name, adversary):
-    found = leak({"PATE": PATE, "Private-kNN": KNN}[name], adversary)
-    for bound, exact in ((found.bound, found.exact), (found.anew, found.anew_exact)):
+    leakage = leak({"PATE": PATE, "Private-kNN": KNN}[name], adversary)
+    for bound, exact in ((leakage.bound, leakage.exact), (leakage.anew, leakage.anew_exact)):
         if exact is not None:  # natural questions of teachers that are trained once have no known law
             assert (np.array(bound.rdp) <= exact).all()
             assert (np.array(bound.rdp) >= 0.8 * exact).all()
     # the columns "trained once" and "trained anew" share the error
-    assert found.bound.confidence == pytest.approx(0.975 if name == "PATE" else 0.95, abs=1e-12)
-    assert found.n_answers == len(QUERIES)
+    assert leakage.bound.confidence == pytest.approx(0.975 if name == "PATE" else 0.95, abs=1e-12)
+    assert leakage.n_answers == len(QUERIES)
 
 
 def test_fixed_parties_are_audited_by_their_votes():
-    found = leak(CAPC, "Pois-AdvQ", orders=(2.0,))
-    model = CAPC.models(QUERIES, QUERIES, CAPC.expected(QUERIES).argmin(axis=1))[found.queries[0]]
+    leakage = leak(CAPC, "Pois-AdvQ", orders=(2.0,))
+    model = CAPC.models(QUERIES, QUERIES, CAPC.expected(QUERIES).argmin(axis=1))[leakage.queries[0]]
     assert len(model.parties) == 0
     p, q = np.exp(
         MECHANISM.log_outcomes(model.fixed + model.moves[[model.present.argmax(), model.absent.argmax()]])
     )
-    both = [np.log(np.sum(a**2 / b)) for a, b in ((p, q), (q, p))]
-    assert found.exact[0] == pytest.approx(12 * max(both))
+    directions = [np.log(np.sum(a**2 / b)) for a, b in ((p, q), (q, p))]
+    assert leakage.exact[0] == pytest.approx(12 * max(directions))
 
 
 def test_random_parties_and_other_mechanisms_are_audited_by_draws():
-    found = leak(PATE, "Pois-AdvQ", LNMax(scale=4.0), orders=(2.0, 8.0), n_answers=3)
-    assert found.anew_exact is None
-    assert (found.bound.method, found.anew.method, found.n_answers) == ("joint", "paired", 3)
-    assert 0.95 * found.exact[0] < found.bound.rdp[0] <= found.exact[0]
-    assert found.anew.rdp[0] > 0
+    leakage = leak(PATE, "Pois-AdvQ", LNMax(scale=4.0), orders=(2.0, 8.0), n_answers=3)
+    assert leakage.anew_exact is None
+    assert (leakage.bound.method, leakage.anew.method, leakage.n_answers) == ("joint", "paired", 3)
+    assert 0.95 * leakage.exact[0] < leakage.bound.rdp[0] <= leakage.exact[0]
+    assert leakage.anew.rdp[0] > 0
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_a_finding_has_all_three_numbers_and_a_sentence(adversary):
     price = Subsampled(mechanism=MECHANISM, sampling_rate=0.5).curve()
-    found = audited(adversary, KNN, name="kNN", price=price, delta=1e-6)
-    assert (found.name, found.verdict) == (f"kNN × {adversary}", "consistent")
-    assert all(m.lower <= m.exact <= m.upper for m in found.measures)
-    assert found.measures[0].upper == pytest.approx(12 * price.rdp[price.orders.index(2.0)])
-    assert "illustration" in found.measures[-1].what
-    assert "modelled" in found.note
-    assert found.trials == 10**8
-    assert "used up" not in found.sentence
-    assert "was seen to use up" in found.sentence
+    finding = audited(adversary, KNN, name="kNN", price=price, delta=1e-6)
+    assert (finding.name, finding.verdict) == (f"kNN × {adversary}", "consistent")
+    assert all(m.lower <= m.exact <= m.upper for m in finding.measures)
+    assert finding.measures[0].upper == pytest.approx(12 * price.rdp[price.orders.index(2.0)])
+    assert "illustration" in finding.measures[-1].what
+    assert "modelled" in finding.note
+    assert finding.trials == 10**8
+    assert "used up" not in finding.sentence
+    assert "was seen to use up" in finding.sentence
 
 
 def test_a_price_too_low_is_found_out_and_too_few_trials_are_inconclusive():
-    found = audited("Pois-AdvQ", CAPC, price=GNMax(sigma=40.0).curve())
-    assert found.verdict == "violated"
-    assert found.sentence.startswith("The promise is broken: one question asked 12 times")
+    finding = audited("Pois-AdvQ", CAPC, price=GNMax(sigma=40.0).curve())
+    assert finding.verdict == "violated"
+    assert finding.sentence.startswith("The promise is broken: one question asked 12 times")
     assert audited("Pois-NatQ", KNN, trials=20).verdict == "inconclusive"
 
 
 def test_many_classes_are_taken_together_before_the_trials():
     rows = np.arange(200.0)[:, None]
     many = NeighbourWorlds(rows, np.arange(200) % 20, n_classes=20, n_neighbours=30, sampling_rate=0.5)
-    made = adversarial_queries("Pois-AdvQ", many, rows[:3] + 0.1, np.arange(3), mechanism=MECHANISM, rng=rng)
-    found = measure_leak(many, made, MECHANISM, orders=(2.0,), rng=rng)
-    assert 0.1 * found.exact[0] < found.bound.rdp[0] <= found.exact[0]
+    queries = adversarial_queries(
+        "Pois-AdvQ", many, rows[:3] + 0.1, np.arange(3), mechanism=MECHANISM, rng=rng
+    )
+    leakage = measure_leak(many, queries, MECHANISM, orders=(2.0,), rng=rng)
+    assert 0.1 * leakage.exact[0] < leakage.bound.rdp[0] <= leakage.exact[0]
 
 
 def test_what_does_not_fit_is_refused():

@@ -22,17 +22,19 @@ def bound(p=(900, 100), q=(500, 500), confidence=0.99, orders=ORDERS):
 
 
 def test_composition_adds_direction_by_direction_and_failures():
-    one, other = bound(), bound((500, 500), (900, 100), confidence=0.98)
-    both = RenyiBound.compose([one, other])
-    np.testing.assert_allclose(both.forward, np.add(one.forward, other.forward), rtol=1e-11)
-    np.testing.assert_allclose(both.reverse, np.add(one.reverse, other.reverse), rtol=1e-11)
-    assert both.confidence == pytest.approx(0.97)
-    assert both.rdp[0] < one.rdp[0] + other.rdp[0], "the larger of the sums, not the sum of the larger"
-    assert "independent" in both.note
+    first, second = bound(), bound((500, 500), (900, 100), confidence=0.98)
+    composition = RenyiBound.compose([first, second])
+    np.testing.assert_allclose(composition.forward, np.add(first.forward, second.forward), rtol=1e-11)
+    np.testing.assert_allclose(composition.reverse, np.add(first.reverse, second.reverse), rtol=1e-11)
+    assert composition.confidence == pytest.approx(0.97)
+    assert composition.rdp[0] < first.rdp[0] + second.rdp[0], (
+        "the larger of the sums, not the sum of the larger"
+    )
+    assert "independent" in composition.note
 
 
 @pytest.mark.parametrize(
-    ("found", "quantity", "law"),
+    ("lower", "quantity", "law"),
     [
         (renyi_lower_bound([900, 100], [500, 500], orders=ORDERS), "rdp", "2-cut"),
         (epsilon_lower_bound([900, 100], [500, 500], delta=1e-5), "epsilon", "2-cut"),
@@ -48,23 +50,23 @@ def test_composition_adds_direction_by_direction_and_failures():
         ),
     ],
 )
-def test_every_audit_returns_one_kind_of_bound(found, quantity, law):
-    assert isinstance(found, Bound)
-    assert (found.side, found.quantity, found.law, found.method) == ("lower", quantity, law, law)
-    assert getattr(found, quantity) == found.value
-    assert found.note == found.sentence
-    assert pickle.loads(pickle.dumps(found)) == copy.copy(found) == found
-    assert found.to_dict()["method"] == law
-    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+def test_every_audit_returns_one_kind_of_bound(lower, quantity, law):
+    assert isinstance(lower, Bound)
+    assert (lower.side, lower.quantity, lower.law, lower.method) == ("lower", quantity, law, law)
+    assert getattr(lower, quantity) == lower.value
+    assert lower.note == lower.sentence
+    assert pickle.loads(pickle.dumps(lower)) == copy.copy(lower) == lower
+    assert lower.to_dict()["method"] == law
+    assert json.loads(json.dumps(lower.to_dict())) == lower.to_dict()
     with pytest.raises(AttributeError, match="has no cost"):
-        _ = found.cost
+        _ = lower.cost
     assert RenyiBound is EpsilonBound is CanaryBound is Bound
 
 
 def test_an_outcome_without_a_chance_in_either_world_changes_nothing():
     orders = np.array([*ORDERS, np.inf])
-    found = of_laws(np.array([0.3, 0.7, 0.0]), np.array([0.4, 0.6, 0.0]), orders)
-    np.testing.assert_array_equal(found, of_laws(np.array([0.3, 0.7]), np.array([0.4, 0.6]), orders))
+    renyi = of_laws(np.array([0.3, 0.7, 0.0]), np.array([0.4, 0.6, 0.0]), orders)
+    np.testing.assert_array_equal(renyi, of_laws(np.array([0.3, 0.7]), np.array([0.4, 0.6]), orders))
 
 
 @pytest.mark.parametrize(
@@ -85,21 +87,21 @@ def test_what_cannot_be_promised_is_refused(call, words):
 @pytest.mark.parametrize(("group", "c"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3)])
 def test_a_group_says_less_about_one_unit(group, c):
     many = bound()
-    one = many.per_unit(group=group)
-    assert one.orders == tuple(order * 2**c for order in ORDERS)
-    np.testing.assert_allclose(one.rdp, np.array(many.rdp) / 3**c)
+    per_person = many.per_unit(group=group)
+    assert per_person.orders == tuple(order * 2**c for order in ORDERS)
+    np.testing.assert_allclose(per_person.rdp, np.array(many.rdp) / 3**c)
 
 
 def test_illustrated_epsilon_is_the_conversion_of_curves():
-    found = bound()
-    assert found.illustrated_epsilon(delta=1e-5) == Curve(ORDERS, found.rdp).epsilon(delta=1e-5)
+    renyi = bound()
+    assert renyi.illustrated_epsilon(delta=1e-5) == Curve(ORDERS, renyi.rdp).epsilon(delta=1e-5)
 
 
 def test_exceeds_names_the_orders():
-    found = bound()
-    low, high = (Curve(ORDERS, tuple(factor * x for x in found.rdp)) for factor in (0.9, 1.1))
-    assert found.exceeds(low) == ORDERS
-    assert found.exceeds(high) == ()
+    renyi = bound()
+    low, high = (Curve(ORDERS, tuple(factor * x for x in renyi.rdp)) for factor in (0.9, 1.1))
+    assert renyi.exceeds(low) == ORDERS
+    assert renyi.exceeds(high) == ()
 
 
 def test_coins_are_laws_of_two_outcomes_and_infinity_is_the_limit():
@@ -123,13 +125,13 @@ def test_no_laws_within_boxes_are_closer_than_said(points):
         p, q = rng.dirichlet(np.ones(n)), rng.dirichlet(np.ones(n))
         width = rng.uniform(0, 0.05, size=(4, n))
         boxes = (np.maximum(0, p - width[0]), p + width[1], np.maximum(0, q - width[2]), q + width[3])
-        said = between_boxes(*boxes, np.array([*ORDERS, math.inf]))
+        least = between_boxes(*boxes, np.array([*ORDERS, math.inf]))
         for _ in range(points):
             # a random point of the boxes that sums to one, along a random direction
             a, b = (
                 mid + inside(rng, mid, low, high) for mid, low, high in ((p, *boxes[:2]), (q, *boxes[2:]))
             )
-            assert (of_laws(a, b, np.array([*ORDERS, math.inf])) >= said - 1e-12).all()
+            assert (of_laws(a, b, np.array([*ORDERS, math.inf])) >= least - 1e-12).all()
 
 
 def inside(rng, mid, low, high):

@@ -21,11 +21,11 @@ VOTES, NEIGHBOUR = [14, 12, 10, 8, 6], [13, 13, 10, 8, 6]
     ids=lambda value: repr(value) if hasattr(value, "curve") else "",
 )
 def test_a_sound_mechanism_is_consistent(mechanism, votes, neighbour):
-    found = audit_mechanism(
+    finding = audit_mechanism(
         mechanism, votes, neighbour, trials=400_000, confidence=1 - 1e-6, rng=np.random.default_rng(1)
     )
-    assert found.verdict == "consistent", found.sentence
-    assert all(0 < m.lower <= m.exact <= m.upper for m in found.measures)
+    assert finding.verdict == "consistent", finding.sentence
+    assert all(0 < m.lower <= m.exact <= m.upper for m in finding.measures)
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_other_noise_than_priced_is_a_violation_and_too_few_trials_say_so(sigma,
     def sample(world):
         return sample_outcomes(GNMax(sigma=sigma), world, trials=trials, rng=np.random.default_rng(2))
 
-    found = audit_mechanism(GNMax(sigma=2.0), VOTES, NEIGHBOUR, trials=trials, sample=sample)
-    assert found.verdict == verdict
-    assert words in found.sentence
+    finding = audit_mechanism(GNMax(sigma=2.0), VOTES, NEIGHBOUR, trials=trials, sample=sample)
+    assert finding.verdict == verdict
+    assert words in finding.sentence
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_sampling_counts_every_answer_also_on_several_cores():
 
 
 @pytest.mark.parametrize(
-    ("seen", "claim", "verdict"),
+    ("tallies", "claim", "verdict"),
     [
         (([990, 10], [20, 980]), 3.0, "violated"),
         (([990, 10], [20, 980]), 4.2, "inconclusive"),  # rates say 4.6, certain is about 3.8
@@ -78,15 +78,15 @@ def test_sampling_counts_every_answer_also_on_several_cores():
         (([500, 500], [500, 500]), 1.0, "consistent"),
     ],
 )
-def test_answers_are_held_to_a_claim(seen, claim, verdict):
-    assert audit_answers(*seen, claimed_epsilon=claim, delta=1e-5).verdict == verdict
+def test_answers_are_held_to_a_claim(tallies, claim, verdict):
+    assert audit_answers(*tallies, claimed_epsilon=claim, delta=1e-5).verdict == verdict
 
 
 def test_many_outcomes_are_audited_with_a_pilot():
     rng = np.random.default_rng(0)
     p = np.r_[np.full(20, 0.045), np.full(20, 0.005)]
     counts = [rng.multinomial(20_000, law) for law in (p, p[::-1])]
-    found = audit_answers(*counts, claimed_epsilon=1.0, delta=1e-5, rng=rng)
-    assert found.verdict == "violated"
-    assert found.trials == 18_000
-    assert found.to_dict()["measures"][0]["exact"] is None
+    finding = audit_answers(*counts, claimed_epsilon=1.0, delta=1e-5, rng=rng)
+    assert finding.verdict == "violated"
+    assert finding.trials == 18_000
+    assert finding.to_dict()["measures"][0]["exact"] is None

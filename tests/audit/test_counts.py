@@ -20,23 +20,25 @@ def audited(mechanism, claimed, *, delta=1e-5, seed=0, **settings):
 def test_the_lower_bound_is_just_below_the_price(mu, l2):
     mechanism = NoisyCounts(sigma=l2 / mu, l2=l2)
     upper = mechanism.curve().epsilon(1e-5)
-    found = audited(mechanism, upper, trials=2000)
-    assert found.verdict == "consistent"
-    assert 0.9 * upper < found.measures[0].lower <= upper
+    finding = audited(mechanism, upper, trials=2000)
+    assert finding.verdict == "consistent"
+    assert 0.9 * upper < finding.measures[0].lower <= upper
 
 
 def test_the_exact_value_is_that_of_dp_accounting():
-    one = privacy_loss_distribution.from_discrete_gaussian_mechanism(4.0, value_discretization_interval=1e-4)
-    pessimistic = one.self_compose(2).get_epsilon_for_delta(1e-5)
-    found = audited(NoisyCounts(sigma=4.0), 9.0, trials=200)
-    assert pessimistic * 0.998 < found.measures[0].exact <= pessimistic
+    loss_distribution = privacy_loss_distribution.from_discrete_gaussian_mechanism(
+        4.0, value_discretization_interval=1e-4
+    )
+    pessimistic = loss_distribution.self_compose(2).get_epsilon_for_delta(1e-5)
+    finding = audited(NoisyCounts(sigma=4.0), 9.0, trials=200)
+    assert pessimistic * 0.998 < finding.measures[0].exact <= pessimistic
 
 
 def test_two_hundred_audits_never_go_above_the_price():
     mechanism = NoisyCounts(sigma=6.0)
     upper = mechanism.curve().epsilon(1e-4)
-    found = [audited(mechanism, upper, delta=1e-4, trials=300, seed=seed) for seed in range(200)]
-    assert all(each.measures[0].lower <= upper and each.verdict == "consistent" for each in found)
+    finding = [audited(mechanism, upper, delta=1e-4, trials=300, seed=seed) for seed in range(200)]
+    assert all(each.measures[0].lower <= upper and each.verdict == "consistent" for each in finding)
 
 
 class Louder(NoisyCounts):
@@ -59,10 +61,10 @@ class Twice(NoisyCounts):
     ids=["too little noise", "a second ballot", "a claim too low"],
 )
 def test_a_broken_promise_is_seen(mechanism, claimed, trials):
-    found = audited(mechanism, claimed, trials=trials)
-    assert found.verdict == "violated"
+    finding = audited(mechanism, claimed, trials=trials)
+    assert finding.verdict == "violated"
     if isinstance(mechanism, Twice):  # no law of the mechanism explains what it released
-        assert found.note.endswith("The bound is from the releases alone.")
+        assert finding.note.endswith("The bound is from the releases alone.")
 
 
 @pytest.mark.parametrize("sigma", [3.0, 4.5])
@@ -81,9 +83,9 @@ def test_the_law_of_a_sum_is_the_convolution_of_its_parts(sigma, monkeypatch):
 def test_several_tables_have_the_price_of_all():
     mechanism = NoisyCounts(sigma=2500.0, l2=256.0)
     upper = (12 * mechanism.curve()).epsilon(1e-5)
-    found = audited(mechanism, upper, n_tables=12, trials=500)
-    assert found.verdict == "consistent"
-    assert 0.99 * upper < found.measures[0].lower <= upper
+    finding = audited(mechanism, upper, n_tables=12, trials=500)
+    assert finding.verdict == "consistent"
+    assert 0.99 * upper < finding.measures[0].lower <= upper
     assert audited(mechanism, upper / 2, n_tables=12, trials=500).verdict == "violated"
 
 

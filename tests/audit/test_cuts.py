@@ -26,24 +26,24 @@ def ideal(n):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_below_the_truth_and_near_it(method):
-    found = renyi_lower_bound(*ideal(10**7), orders=ORDERS, method=method)
-    for got, want in ((found.forward, exact(*PAIR)), (found.reverse, exact(*PAIR[::-1]))):
+    lower = renyi_lower_bound(*ideal(10**7), orders=ORDERS, method=method)
+    for got, want in ((lower.forward, exact(*PAIR)), (lower.reverse, exact(*PAIR[::-1]))):
         assert (np.array(got) <= want).all()
-    part = np.array(found.rdp) / np.maximum(exact(*PAIR), exact(*PAIR[::-1]))
+    part = np.array(lower.rdp) / np.maximum(exact(*PAIR), exact(*PAIR[::-1]))
     assert (part > (0.95 if method.startswith("2") else 0.99)).all()
 
 
 def test_more_trials_certify_more_and_equal_worlds_nothing():
-    few, many = (renyi_lower_bound(*ideal(n), orders=ORDERS) for n in (10**4, 10**6))
-    assert np.all(np.array(few.rdp) < many.rdp)
+    sparse, many = (renyi_lower_bound(*ideal(n), orders=ORDERS) for n in (10**4, 10**6))
+    assert np.all(np.array(sparse.rdp) < many.rdp)
     for method in METHODS:
         none = renyi_lower_bound([500, 300, 200], [500, 300, 200], orders=ORDERS, method=method)
         assert none.rdp == (0.0,) * 3
 
 
 def test_the_best_of_all_subsets_is_found():
-    found = renyi_lower_bound(*ideal(10**9), orders=ORDERS)
-    for order, cut in zip(ORDERS, found.cuts, strict=True):
+    lower = renyi_lower_bound(*ideal(10**9), orders=ORDERS)
+    for order, cut in zip(ORDERS, lower.cuts, strict=True):
         best, value = None, 0
         for chosen in product([False, True], repeat=5):
             p, q = (law[list(chosen)].sum() for law in PAIR)
@@ -79,22 +79,22 @@ def test_a_pilot_chooses_and_the_rest_proves(n_outcomes):
     p = q * np.where(np.arange(n_outcomes) % 2, 1.5, 0.5)
     p /= p.sum()
     counts = [rng.multinomial(200_000, law) for law in (p, q)]
-    pilot, rest = hold_out(*counts, rng=rng)
-    found = renyi_lower_bound(*rest, orders=(2.0,), pilot=pilot)
+    pilot, proof = hold_out(*counts, rng=rng)
+    lower = renyi_lower_bound(*proof, orders=(2.0,), pilot=pilot)
     odd = tuple(range(1, n_outcomes, 2))
-    assert found.cuts == (odd,) or found.cuts == (tuple(range(0, n_outcomes, 2)),)
-    assert 0.9 * exact(p, q, (2.0,))[0] < found.forward[0] <= exact(p, q, (2.0,))[0]
-    assert found.trials == (180_000, 180_000)
+    assert lower.cuts == (odd,) or lower.cuts == (tuple(range(0, n_outcomes, 2)),)
+    assert 0.9 * exact(p, q, (2.0,))[0] < lower.forward[0] <= exact(p, q, (2.0,))[0]
+    assert lower.trials == (180_000, 180_000)
 
 
 def test_a_pilot_chooses_by_the_interval_that_the_bound_uses():
     """True epsilon 0.748; chosen by one standard error, 3 % of these runs certified nothing at all."""
-    rng, found = np.random.default_rng(1), []
+    rng, bounds = np.random.default_rng(1), []
     for _ in range(100):
-        pilot, rest = hold_out(*(rng.multinomial(100_000, law) for law in PAIR), rng=rng)
-        found.append(epsilon_lower_bound(*rest, delta=0.0, pilot=pilot).epsilon)
-    assert np.mean(found) > 0.725
-    assert min(found) > 0.6
+        pilot, proof = hold_out(*(rng.multinomial(100_000, law) for law in PAIR), rng=rng)
+        bounds.append(epsilon_lower_bound(*proof, delta=0.0, pilot=pilot).epsilon)
+    assert np.mean(bounds) > 0.725
+    assert min(bounds) > 0.6
 
 
 def test_a_pilot_that_saw_nothing_proves_nothing_false():
@@ -107,20 +107,20 @@ def test_a_pilot_that_saw_nothing_proves_nothing_false():
 
 def test_holding_out_takes_a_tenth_at_random():
     counts = np.array([40_000, 60_000]), np.array([30_000, 70_000])
-    pilot, rest = hold_out(*counts, rng=np.random.default_rng(2))
-    for whole, a, b in zip(counts, pilot, rest, strict=True):
-        np.testing.assert_array_equal(a + b, whole)
+    pilot, proof = hold_out(*counts, rng=np.random.default_rng(2))
+    for total, a, b in zip(counts, pilot, proof, strict=True):
+        np.testing.assert_array_equal(a + b, total)
         assert a.sum() == 10_000
         # false alarm 1e-9
-        assert binomtest(int(a[0]), 10_000, whole[0] / 100_000).pvalue > 1e-9
+        assert binomtest(int(a[0]), 10_000, total[0] / 100_000).pvalue > 1e-9
 
 
 def test_scores_in_order_are_cut_by_thresholds():
     members, others = np.arange(1, 51), np.arange(50, 0, -1)
-    found = renyi_lower_bound(members * 40, others * 40, orders=(2.0,), ordered=True)
-    cut = found.cuts[0]
+    lower = renyi_lower_bound(members * 40, others * 40, orders=(2.0,), ordered=True)
+    cut = lower.cuts[0]
     assert cut in {tuple(range(len(cut))), tuple(range(50 - len(cut), 50))}
-    assert found.rdp[0] > 0.2
+    assert lower.rdp[0] > 0.2
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ def test_a_fixed_attack_has_equation_one_with_its_logarithm():
 
 def test_both_directions_count():
     worlds = [1, 9999], [500, 9500]
-    one, other = (epsilon_lower_bound(*pair, delta=DELTA).epsilon for pair in (worlds, worlds[::-1]))
-    assert one == pytest.approx(other, rel=1e-6)
-    assert one > 4
+    first, second = (epsilon_lower_bound(*pair, delta=DELTA).epsilon for pair in (worlds, worlds[::-1]))
+    assert first == pytest.approx(second, rel=1e-6)
+    assert first > 4
 
 
 def test_a_delta_of_all_that_differs_explains_everything():
@@ -36,36 +36,36 @@ def test_a_delta_of_all_that_differs_explains_everything():
 @pytest.mark.parametrize(("group", "delta"), [(2, 0.01), (5, 0.01), (3, 0.0)])
 def test_for_a_group_the_bound_solves_the_group_inequality(group, delta):
     counts = [990_000, 10_000], [10_000, 990_000]
-    one = epsilon_lower_bound(*counts, delta=delta).epsilon
+    single = epsilon_lower_bound(*counts, delta=delta).epsilon
     many = epsilon_lower_bound(*counts, delta=delta, group=group).epsilon
     low, high = (
         proportion_confint(hits, 1_000_000, alpha=0.025, method="beta") for hits in (990_000, 10_000)
     )
     slope = sum(math.exp(i * many) for i in range(group))
     assert math.exp(group * many) * high[1] + delta * slope == pytest.approx(low[0], rel=1e-9)
-    assert many <= one / group * (1 + 1e-9)
+    assert many <= single / group * (1 + 1e-9)
 
 
 def test_randomized_response_is_found_from_below():
     # p = e^eps / (1 + e^eps): pure epsilon-DP, so no bound above epsilon but for the stated 5 %
     epsilon, rng, above = 1.5, np.random.default_rng(4), 0
     keep = math.exp(epsilon) / (1 + math.exp(epsilon))
-    found = []
+    epsilons = []
     for _ in range(400):
         p, q = (rng.multinomial(20_000, law) for law in ((keep, 1 - keep), (1 - keep, keep)))
-        found.append(epsilon_lower_bound(p, q, delta=0.0).epsilon)
-        above += found[-1] > epsilon
+        epsilons.append(epsilon_lower_bound(p, q, delta=0.0).epsilon)
+        above += epsilons[-1] > epsilon
     assert above <= 45  # Binomial(400, 0.05) exceeds 45 with probability below 1e-6
-    assert np.mean(found) > 0.95 * epsilon
+    assert np.mean(epsilons) > 0.95 * epsilon
 
 
 def test_scores_are_cut_where_the_pilot_says():
     rng = np.random.default_rng(9)
     scores = Scores.of(members=rng.normal(2, 1, 4000), others=rng.normal(0, 1, 4000))
-    pilot, rest = hold_out(scores.members, scores.others, rng=rng)
-    found = epsilon_lower_bound(*rest, delta=DELTA, pilot=pilot, ordered=True)
-    assert found.epsilon > 2  # mu = 2 in Gaussian DP leaks far more; every score is its own value here
-    assert found.trials == (3600, 3600)
+    pilot, proof = hold_out(scores.members, scores.others, rng=rng)
+    lower = epsilon_lower_bound(*proof, delta=DELTA, pilot=pilot, ordered=True)
+    assert lower.epsilon > 2  # mu = 2 in Gaussian DP leaks far more; every score is its own value here
+    assert lower.trials == (3600, 3600)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def hockey_stick(p, q, epsilon):
 def test_delta_is_below_the_hockey_stick_divergence_and_near_it(epsilon):
     p, q = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.2, 0.3, 0.2, 0.3])
     counts = [np.round(1e8 * law).astype(int) for law in (p, q)]
-    found = delta_lower_bound(*counts, epsilon=epsilon)
-    assert 0.99 * hockey_stick(p, q, epsilon) < found.delta <= hockey_stick(p, q, epsilon)
-    assert found.estimate == pytest.approx(hockey_stick(p, q, epsilon))
-    assert found.epsilon == epsilon
+    lower = delta_lower_bound(*counts, epsilon=epsilon)
+    assert 0.99 * hockey_stick(p, q, epsilon) < lower.delta <= hockey_stick(p, q, epsilon)
+    assert lower.estimate == pytest.approx(hockey_stick(p, q, epsilon))
+    assert lower.epsilon == epsilon
 
 
 def test_delta_and_epsilon_bounds_are_inverse_to_each_other():

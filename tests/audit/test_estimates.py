@@ -18,8 +18,8 @@ PAIR = np.exp(GNMax(sigma=2.0).log_outcomes(VOTES))
 def test_an_estimate_from_many_trials_is_near_the_truth(method):
     truth = [larger(*PAIR, order) for order in ORDERS]
     counts = [np.round(1e7 * law).astype(int) for law in PAIR]
-    found = renyi_estimate(*counts, orders=ORDERS, method=method, rng=np.random.default_rng(3))
-    np.testing.assert_allclose(found, truth, rtol=0.05)
+    estimate = renyi_estimate(*counts, orders=ORDERS, method=method, rng=np.random.default_rng(3))
+    np.testing.assert_allclose(estimate, truth, rtol=0.05)
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ def bench():
     ],
 )
 def test_bounds_on_skewed_laws_are_above_the_truth_in_at_most_five_per_cent(bench, part, runs):
-    found = getattr(bench, f"wrong_{part}")(runs)
-    allowed = binom.isf(FALSE_ALARM / len(found), runs, 0.05)
-    assert {key: count for key, count in found.items() if count > allowed} == {}
+    wrong = getattr(bench, f"wrong_{part}")(runs)
+    allowed = binom.isf(FALSE_ALARM / len(wrong), runs, 0.05)
+    assert {key: count for key, count in wrong.items() if count > allowed} == {}
 
 
 def test_the_law_of_answers_to_two_questions_is_the_sum_over_all_ballots(bench, monkeypatch):

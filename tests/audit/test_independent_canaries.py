@@ -39,14 +39,14 @@ def _end(right, guesses, n, error):
 def epsilons(games, *, confidence, guesses=None, rng=None):
     """The bound of each game. It depends on the number of right guesses alone, so that each number's is
     computed once; of the first game it is the public function's."""
-    made = [sign_guesses([game], guesses=guesses, half=True, rng=rng) for game in games]
-    (size,), n = made[0].numbers, made[0].n_canaries
-    found = [_end(int(record.right[0]), int(size), n, 1 - confidence) for record in made]
+    records = [sign_guesses([game], guesses=guesses, half=True, rng=rng) for game in games]
+    (size,), n = records[0].numbers, records[0].n_canaries
+    ends = [_end(int(record.right[0]), int(size), n, 1 - confidence) for record in records]
     settings = {"curve": Curve.gaussian(sensitivity=1.0, sigma=1.0), "independent": True, "rng": rng}
     if rng is None:  # else the lots would be others
         first = one_run_lower_bound(games[0], delta=DELTA, confidence=confidence, guesses=guesses, **settings)
-        assert (first.epsilon, first.guesses) == (found[0], size)
-    return np.array(found)
+        assert (first.epsilon, first.guesses) == (ends[0], size)
+    return np.array(ends)
 
 
 def centred(mu, n, *, seed):
@@ -59,10 +59,10 @@ def centred(mu, n, *, seed):
 @pytest.mark.parametrize("epsilon", [1.0, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_independent_games_certify_more_of_a_gaussian_claim_and_err_as_seldom_as_said(epsilon):
     games = [centred(gaussian_mu(epsilon), 5000, seed=seed) for seed in range(60)]
-    found = epsilons(games, confidence=0.9)
-    assert never_above(found, epsilon, confidence=0.9)
-    assert max(found) > epsilon, "at confidence 0.9 a bound that never errs is too small"
-    assert np.mean(found) > 0.7 * epsilon
+    bounds = epsilons(games, confidence=0.9)
+    assert never_above(bounds, epsilon, confidence=0.9)
+    assert max(bounds) > epsilon, "at confidence 0.9 a bound that never errs is too small"
+    assert np.mean(bounds) > 0.7 * epsilon
 
 
 @pytest.mark.statistical
@@ -81,10 +81,10 @@ def test_the_estimate_of_a_claimed_gaussian_lies_between_its_ends_and_near_the_t
     game = gaussian_game(mu, 5000, seed=0)
     middle = replace(game, values=game.values - mu / 2)
     curve = Curve.gaussian(sensitivity=mu, sigma=1.0)
-    found = one_run_lower_bound(middle, delta=DELTA, curve=curve, **settings)
-    assert found.interval[0] <= found.epsilon < found.estimate < found.interval[1]
-    assert found.interval[0] < 1 < found.interval[1]
-    assert found.estimate == pytest.approx(1.0, abs=0.25)
+    lower = one_run_lower_bound(middle, delta=DELTA, curve=curve, **settings)
+    assert lower.interval[0] <= lower.epsilon < lower.estimate < lower.interval[1]
+    assert lower.interval[0] < 1 < lower.interval[1]
+    assert lower.estimate == pytest.approx(1.0, abs=0.25)
 
 
 def test_both_ends_of_a_gaussian_claim_are_clopper_and_pearsons_if_all_are_guessed():
@@ -104,15 +104,15 @@ def test_the_surer_half_refutes_a_true_claim_as_often_as_said_and_hardly_less(ep
     """2,000 games of 5,000 canaries: the true mu is refuted in 5 %, 1 % and 0.1 % of them."""
     mu, rng, right = gaussian_mu(epsilon), np.random.default_rng(0), []
     for _ in range(20):
-        seen = rng.normal(mu / 2, 1, (100, 5000))
-        surest = np.argpartition(-np.abs(seen), 2500, axis=1)[:, :2500]
-        right += (np.take_along_axis(seen, surest, axis=1) > 0).sum(axis=1).tolist()
+        scores = rng.normal(mu / 2, 1, (100, 5000))
+        surest = np.argpartition(-np.abs(scores), 2500, axis=1)[:, :2500]
+        right += (np.take_along_axis(scores, surest, axis=1) > 0).sum(axis=1).tolist()
     tail = {number: surest_tail(mu, number, 2500, 5000) for number in set(right)}
-    found = np.array([tail[number] for number in right])
+    tails = np.array([tail[number] for number in right])
     for error in (0.05, 0.01, 0.001):
-        above = int((found <= error).sum())
+        above = int((tails <= error).sum())
         assert binomtest(above, 2000, error, alternative="greater").pvalue > FALSE_ALARM
-    assert (found <= 0.05).mean() > 0.025, "a bound that errs less often is smaller than it must be"
+    assert (tails <= 0.05).mean() > 0.025, "a bound that errs less often is smaller than it must be"
 
 
 @pytest.mark.statistical
@@ -127,16 +127,16 @@ def test_which_of_equally_sure_guesses_are_made_is_drawn_by_lot():
                 others=np.repeat(np.sign(game.values), game.others),
             )
         )
-    found = epsilons(games, confidence=0.9, rng=np.random.default_rng(0))
-    assert never_above(found, 1.0, confidence=0.9)
-    assert np.mean(found) < 0.6
+    bounds = epsilons(games, confidence=0.9, rng=np.random.default_rng(0))
+    assert never_above(bounds, 1.0, confidence=0.9)
+    assert np.mean(bounds) < 0.6
 
 
 def test_games_that_depend_on_one_another_are_not_for_the_independent_bound():
     """Once in twenty runs everything is told: (0, 1/20)-DP, which the usual bound keeps and this one not."""
     n, coins = 1000, np.random.default_rng(0).random(1000) < 0.5
-    told = np.where(coins, 1.0, -1.0)
-    scores = Scores.of(members=told[coins], others=told[~coins])
+    signs = np.where(coins, 1.0, -1.0)
+    scores = Scores.of(members=signs[coins], others=signs[~coins])
     assert one_run_lower_bound(scores, delta=0.05, guesses=n).epsilon == 0
     taken_at_word = one_run_lower_bound(scores, delta=0.05, independent=True)
     assert taken_at_word.epsilon > 3
@@ -145,5 +145,5 @@ def test_games_that_depend_on_one_another_are_not_for_the_independent_bound():
 
 def test_scores_of_zero_are_wrong_guesses():
     scores = Scores.of(members=[0.0] * 100, others=[0.0] * 100)
-    found = one_run_lower_bound(scores, delta=0.0, independent=True)
-    assert (found.right, found.guesses, found.epsilon) == (0, 200, 0.0)
+    lower = one_run_lower_bound(scores, delta=0.0, independent=True)
+    assert (lower.right, lower.guesses, lower.epsilon) == (0, 200, 0.0)

@@ -23,17 +23,17 @@ def two_classes(before, after, n_answers):
     """Laws of the first class's answers, by binomials alone: with the target, and without."""
     votes = np.arange(TEACHERS + 1)
     first = ndtr((2 * votes - TEACHERS) / (np.sqrt(2) * SIGMA))
-    given = binom.pmf(np.arange(n_answers + 1), n_answers, first[:, None])
+    likelihoods = binom.pmf(np.arange(n_answers + 1), n_answers, first[:, None])
     others = binom.pmf(votes, TEACHERS - 1, before)
     with_target = after * np.append(0, others[:-1]) + (1 - after) * others
-    return with_target @ given, binom.pmf(votes, TEACHERS, before) @ given
+    return with_target @ likelihoods, binom.pmf(votes, TEACHERS, before) @ likelihoods
 
 
 @pytest.fixture(scope="module", params=PAIRS, ids=str)
 def model(request):
     before, after = request.param
-    law, one = [before, 1 - before], [after, 1 - after]
-    return request.param, VoteModel.random_shards(law, one, n_teachers=TEACHERS)
+    law, target_law = [before, 1 - before], [after, 1 - after]
+    return request.param, VoteModel.random_shards(law, target_law, n_teachers=TEACHERS)
 
 
 @pytest.mark.parametrize("n_answers", [1, 10, 100, 1000])
@@ -85,11 +85,11 @@ def test_one_question_asked_a_thousand_times_leaks_what_it_does_and_no_product()
 
 @pytest.mark.parametrize(("n_teachers", "n_answers"), [(2, 4), (4, 3), (5, 2)])
 def test_the_joint_law_is_the_sum_over_every_vote_and_every_sequence(n_teachers, n_answers):
-    law, one, mechanism = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.2, 0.7]), GNMax(sigma=1.5)
-    model = VoteModel.random_shards(law, one, n_teachers=n_teachers)
+    law, target_law, mechanism = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.2, 0.7]), GNMax(sigma=1.5)
+    model = VoteModel.random_shards(law, target_law, n_teachers=n_teachers)
     sequences = list(itertools.product(range(3), repeat=n_answers))
     worlds = []
-    for last in (one, law):
+    for last in (target_law, law):
         total = np.zeros(len(sequences))
         for ballots in itertools.product(range(3), repeat=n_teachers):
             weight = np.prod(law[list(ballots[1:])]) * last[ballots[0]]
@@ -98,14 +98,14 @@ def test_the_joint_law_is_the_sum_over_every_vote_and_every_sequence(n_teachers,
         worlds.append(total)
     orders = (2.0, 8.0, 32.0)
     want = [larger(*worlds, order) for order in orders]
-    found = repeated(model, mechanism, n_answers=n_answers).divergences(orders)
-    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
+    divergences = repeated(model, mechanism, n_answers=n_answers).divergences(orders)
+    np.testing.assert_allclose(divergences, want, rtol=0, atol=1e-12)
     if n_answers == 3:
         np.testing.assert_allclose(want[0], 0.15390, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("law", "one"),
+    ("law", "target_law"),
     [
         ([0.5, 0.3, 0.2], [0.1, 0.2, 0.7]),
         ([0.5, 0.4999, 0.0001], [0.4, 0.5, 0.1]),
@@ -114,14 +114,18 @@ def test_the_joint_law_is_the_sum_over_every_vote_and_every_sequence(n_teachers,
     ],
 )
 @pytest.mark.parametrize("order", [1.5, 2.0, 8.0, 32.0])
-def test_the_cap_is_the_divergence_of_the_votes_themselves(law, one, order):
-    law, one, n = np.array(law), np.array(one), 4
-    model = VoteModel.random_shards(law, one, n_teachers=n)
+def test_the_cap_is_the_divergence_of_the_votes_themselves(law, target_law, order):
+    law, target_law, n = np.array(law), np.array(target_law), 4
+    model = VoteModel.random_shards(law, target_law, n_teachers=n)
     votes = [v for v in itertools.product(range(n + 1), repeat=3) if sum(v) == n]
     without = np.array([multinomial.pmf(v, n, law) for v in votes])
     present = np.array(
         [
-            sum(one[c] * multinomial.pmf(np.array(v) - np.eye(3)[c], n - 1, law) for c in range(3) if v[c])
+            sum(
+                target_law[c] * multinomial.pmf(np.array(v) - np.eye(3)[c], n - 1, law)
+                for c in range(3)
+                if v[c]
+            )
             for v in votes
         ]
     )
@@ -145,11 +149,11 @@ def test_the_cap_is_the_divergence_of_the_votes_themselves(law, one, order):
     [{"moves": 2 * np.eye(2, dtype=int)}, {"fixed": np.array([1, 0])}, {"parties": np.full((1, 2), 0.5)}],
 )
 def test_votes_that_are_no_independent_ballots_have_the_cap_of_the_target_alone(shared):
-    one, law = np.array([0.2, 0.8]), np.array([0.7, 0.3])
-    model = VoteModel.random_shards(law, one, n_teachers=5)
+    target_law, law = np.array([0.2, 0.8]), np.array([0.7, 0.3])
+    model = VoteModel.random_shards(law, target_law, n_teachers=5)
     assert vote_cap(model, (2.0,))[0] < vote_cap(dataclasses.replace(model, **shared), (2.0,))[0]
     cap = vote_cap(dataclasses.replace(model, **shared), (2.0,))[0]
-    assert cap == pytest.approx(larger(one, law, 2.0), rel=1e-9)
+    assert cap == pytest.approx(larger(target_law, law, 2.0), rel=1e-9)
 
 
 def test_a_small_ratio_is_integrated_to_its_end():
@@ -178,8 +182,8 @@ def test_draws_of_votes_certify_most_of_the_exact_law():
 def test_natural_questions_are_audited_together():
     """Two copies of one question are that question asked twice, whatever the votes on both share."""
     first = np.stack([np.arange(4000) % 2] * 2, axis=1)
-    told = np.where(np.arange(4000) >= 3800, 1, 0)[:, None].repeat(2, axis=1)
-    pool = BallotPool(others=first[None], each=TEACHERS - 1, present=told, absent=first, n_classes=2)
+    ballots = np.where(np.arange(4000) >= 3800, 1, 0)[:, None].repeat(2, axis=1)
+    pool = BallotPool(others=first[None], each=TEACHERS - 1, present=ballots, absent=first, n_classes=2)
     mechanism = GNMax(sigma=4.0)
     settings = {"orders": (2.0,), "confidence": 0.95, "rng": np.random.default_rng(1)}
     low = joint_bound(pool.sampler(), mechanism, [1, 1], n_draws=100_000, **settings).rdp[0]
@@ -202,10 +206,10 @@ def test_worlds_that_differ_by_chance_only_are_seldom_said_to_leak(times):
         pool = BallotPool(
             others=ballots[None], each=9, present=ballots, absent=ballots[rng.permutation(300)], n_classes=2
         )
-        found = joint_bound(
+        lower = joint_bound(
             pool.sampler(), GNMax(sigma=1.0), times, n_draws=300, orders=(2.0, 8.0), confidence=0.9, rng=rng
         )
-        claims += max(found.rdp) > 0
+        claims += max(lower.rdp) > 0
     assert claims <= 41
 
 
@@ -223,10 +227,10 @@ def test_bounds_of_repeated_questions_are_below_the_law_as_often_as_they_say():
 def test_what_a_system_says_of_its_training_decides_which_law_is_read():
     def leak(system, adversary):
         rng = np.random.default_rng(1)
-        asked = adversarial_queries(
+        queries = adversarial_queries(
             adversary, system, QUERIES, LABELS, mechanism=MECHANISM, n_candidates=4, rng=rng
         )
-        return measure_leak(system, asked, MECHANISM, orders=(2.0,), trials=20_000, rng=rng)
+        return measure_leak(system, queries, MECHANISM, orders=(2.0,), trials=20_000, rng=rng)
 
     for adversary in (*ADVERSARIES, "Pois-PairQ"):
         once, parties = leak(PATE, adversary), leak(CAPC, adversary)
@@ -246,11 +250,11 @@ def test_without_a_pool_several_questions_count_as_the_best_one():
         expected, models = PATE.expected, PATE.models
 
     rng = np.random.default_rng(2)
-    asked = adversarial_queries(
+    queries = adversarial_queries(
         "Pois-NatQ", PATE, QUERIES, LABELS, mechanism=MECHANISM, n_candidates=4, rng=rng
     )
-    leak = measure_leak(Poolless(), asked, MECHANISM, orders=(2.0,), rng=rng)
-    models = PATE.models(asked.queries, asked.rows, asked.labels)
+    leak = measure_leak(Poolless(), queries, MECHANISM, orders=(2.0,), rng=rng)
+    models = PATE.models(queries.queries, queries.rows, queries.labels)
     best = max(repeated(model, MECHANISM, n_answers=1).divergences((2.0,))[0] for model in models)
     assert 0.9 * best < leak.bound.rdp[0] <= best
 
@@ -258,9 +262,9 @@ def test_without_a_pool_several_questions_count_as_the_best_one():
 def test_columns_of_one_page_are_converted_in_one_way():
     """4.582 and 4.391 stood above a promise of 4.322, which had another conversion."""
     rng = np.random.default_rng(3)
-    found = audit_adversary(
+    finding = audit_adversary(
         "Pois-AdvQ", CAPC, MECHANISM, QUERIES, LABELS, n_answers=1000, delta=1e-6, rng=rng
     )
-    shown = found.measures[-1]
-    assert "illustration" in shown.what
-    assert shown.lower <= shown.exact <= shown.upper
+    measure = finding.measures[-1]
+    assert "illustration" in measure.what
+    assert measure.lower <= measure.exact <= measure.upper

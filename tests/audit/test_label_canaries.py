@@ -78,12 +78,12 @@ def test_several_cuts_share_the_error():
     scores = Scores.of(
         members=[0.99] * 50 + [0.6] * 30 + [0.0] * 40, others=[0.99] * 2 + [0.6] * 38 + [0.0] * 80
     )
-    both = bound_of(scores, at=(0.5, 0.95))
+    cuts = bound_of(scores, at=(0.5, 0.95))
     want = proportion_confint(50, 52, alpha=0.05, method="beta")[0]  # half of it at this end, for two cuts
-    assert both.epsilon == pytest.approx(converted(want, 2), rel=1e-6)
-    assert (both.at, both.n_cuts, both.right, both.guesses) == (0.95, 2, 50, 52)
+    assert cuts.epsilon == pytest.approx(converted(want, 2), rel=1e-6)
+    assert (cuts.at, cuts.n_cuts, cuts.right, cuts.guesses) == (0.95, 2, 50, 52)
     ends = proportion_confint(50, 52, alpha=0.025, method="beta")
-    assert both.interval == pytest.approx([converted(end, 2) for end in ends], rel=1e-6)
+    assert cuts.interval == pytest.approx([converted(end, 2) for end in ends], rel=1e-6)
 
 
 def test_by_itself_it_tries_all_guesses_and_the_surer_halves_down_to_thirty():
@@ -122,16 +122,16 @@ def test_without_a_guess_nothing_is_known(at):
 def test_trainings_are_pooled():
     runs = [game(40, 10), game(35, 15), game(45, 5)]
     pooled = bound_of(runs, at=0.5)
-    whole = bound_of(game(120, 30), at=0.5)
-    assert pooled == whole
+    single_training = bound_of(game(120, 30), at=0.5)
+    assert pooled == single_training
     assert pooled.method == "any-dependence"
 
 
 def test_one_canary_in_each_of_many_trainings_is_told_apart():
     runs = [game(1, 0)] * 80 + [game(0, 1)] * 20
-    many, one = (bound_of(scores) for scores in (runs, game(80, 20)))
-    assert (many.method, one.method) == ("many-runs", "any-dependence")
-    assert many.epsilon == one.epsilon
+    many, single = (bound_of(scores) for scores in (runs, game(80, 20)))
+    assert (many.method, single.method) == ("many-runs", "any-dependence")
+    assert many.epsilon == single.epsilon
 
 
 # --- delta ---
@@ -155,9 +155,9 @@ def test_delta_is_paid_by_a_share_of_the_error_that_is_fixed_in_advance():
 def test_delta_costs_less_where_trainings_are_independent():
     delta, error = 1e-3, 0.05
     bound = bound_of([game(1, 0)] * 800 + [game(0, 1)] * 200, delta=delta)
-    given = next(j for j in range(99) if binom.sf(j, 1000, delta) <= 0.2 * error)
-    left = error - binom.sf(given, 1000, delta)
-    want = proportion_confint(800 - given, 1000, alpha=2 * left, method="beta")[0]
+    failures = next(j for j in range(99) if binom.sf(j, 1000, delta) <= 0.2 * error)
+    error_left = error - binom.sf(failures, 1000, delta)
+    want = proportion_confint(800 - failures, 1000, alpha=2 * error_left, method="beta")[0]
     assert bound.epsilon == pytest.approx(converted(want, 2), rel=1e-6)
     assert bound.epsilon > bound_of(game(800, 200), delta=delta).epsilon
 
@@ -171,12 +171,12 @@ def test_a_delta_that_may_give_everything_away_leaves_nothing_to_say():
 def test_labels_given_away_with_probability_delta_are_no_epsilon(together):
     """(0, delta)-DP: each label is told with probability delta, by itself or all of them at once."""
     n, delta, runs = 400, 0.002, 400
-    rng, found = np.random.default_rng(6), []
+    rng, epsilons = np.random.default_rng(6), []
     for _ in range(runs):
-        told = np.full(n, rng.random() < delta) if together else rng.random(n) < delta
-        right = int((told | (rng.random(n) < 0.5)).sum())
-        found.append(bound_of(game(right, n - right), delta=delta).epsilon)
-    assert never_above(found, 0.0)
+        leaks = np.full(n, rng.random() < delta) if together else rng.random(n) < delta
+        right = int((leaks | (rng.random(n) < 0.5)).sum())
+        epsilons.append(bound_of(game(right, n - right), delta=delta).epsilon)
+    assert never_above(epsilons, 0.0)
 
 
 # --- validity, without chance: every outcome of small mechanisms ---
@@ -208,9 +208,9 @@ def test_dependent_guesses_of_one_run_do_not_fool_it(n_candidates):
     shapes = [np.ones(12), -np.ones(12), *rng.choice([-1.0, 0.0, 1.0], size=(40, 12))]
     for steps in (*shapes, *(np.sort(rng.uniform(-1, 1, 12)) for _ in range(20))):
         for confidence in (0.6, 0.8, 0.95):
-            found = coverage(np.asarray(steps), epsilon=1.0, n_candidates=n_candidates, confidence=confidence)
-            assert found <= 1 - confidence
-            worst = max(worst, found / (1 - confidence))
+            share = coverage(np.asarray(steps), epsilon=1.0, n_candidates=n_candidates, confidence=confidence)
+            assert share <= 1 - confidence
+            worst = max(worst, share / (1 - confidence))
     assert worst > 0.3  # not by being blind
 
 
@@ -224,14 +224,14 @@ def test_a_mechanism_that_breaks_its_promise_is_seen_more_often_than_allowed():
 @pytest.mark.statistical
 @pytest.mark.parametrize("n_decoys", [1, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_model_that_knows_nothing_shows_nothing(n_decoys):
-    labels, found = np.arange(200) % 10, []
+    labels, epsilons = np.arange(200) % 10, []
     for seed in range(200):
         rng = np.random.default_rng(seed)
         planted = Canaries.draw(labels, n_classes=10, n=200, rng=rng, n_decoys=n_decoys)
-        said = rng.dirichlet(np.full(10, 0.2), size=200)
-        found.append(bound_of(planted.scores(said)).epsilon)
-    assert never_above(found, 0.0)
-    assert np.mean(np.array(found) > 0) < 0.05  # these runs themselves
+        probabilities = rng.dirichlet(np.full(10, 0.2), size=200)
+        epsilons.append(bound_of(planted.scores(probabilities)).epsilon)
+    assert never_above(epsilons, 0.0)
+    assert np.mean(np.array(epsilons) > 0) < 0.05  # these runs themselves
 
 
 RESPONSES = {epsilon: RandomizedResponse(n_classes=10, epsilon=epsilon) for epsilon in (0.5, 1.0, 4.0, 6.0)}
@@ -257,9 +257,9 @@ GAUSSIAN = OneHotGaussian(n_classes=10, sigma=2.0)
 )
 def test_releases_are_found_from_below(mechanism, epsilon, *, part, n_decoys, delta, runs):
     games = [attacked(mechanism, seed=seed, n_decoys=n_decoys) for seed in range(runs)]
-    found = np.array([bound_of(scores, delta=delta).epsilon for scores in games])
-    assert never_above(found, epsilon)
-    assert found.mean() >= part * epsilon
+    epsilons = np.array([bound_of(scores, delta=delta).epsilon for scores in games])
+    assert never_above(epsilons, epsilon)
+    assert epsilons.mean() >= part * epsilon
 
 
 @pytest.mark.statistical
@@ -303,18 +303,22 @@ def test_too_little_noise_is_found_out(broken, sound):
     ],
 )
 def test_a_claim_gets_a_verdict_and_a_sentence(scores, claimed, verdict, says):
-    found = audit_canaries(scores, claimed_epsilon=claimed, delta=0.0, game="labels")
-    assert found.verdict == verdict
-    assert says in found.sentence
-    assert found.measures[0].lower == bound_of(scores).epsilon
-    assert (found.measures[0].upper, found.trials, found.method) == (claimed, found.trials, "any-dependence")
+    finding = audit_canaries(scores, claimed_epsilon=claimed, delta=0.0, game="labels")
+    assert finding.verdict == verdict
+    assert says in finding.sentence
+    assert finding.measures[0].lower == bound_of(scores).epsilon
+    assert (finding.measures[0].upper, finding.trials, finding.method) == (
+        claimed,
+        finding.trials,
+        "any-dependence",
+    )
 
 
 def test_a_bound_is_plain_json():
     bound = bound_of(game(40, 0))
-    told = json.loads(json.dumps(bound.to_dict(), allow_nan=False))
-    assert told["estimate"] == told["interval"][1] == "inf"
-    assert set(told) == {*bound.details, "epsilon", "confidence", "trials", "method", "note"}
+    record = json.loads(json.dumps(bound.to_dict(), allow_nan=False))
+    assert record["estimate"] == record["interval"][1] == "inf"
+    assert set(record) == {*bound.details, "epsilon", "confidence", "trials", "method", "note"}
 
 
 # --- what is refused ---
@@ -338,9 +342,9 @@ def test_a_bound_is_plain_json():
     ],
 )
 def test_what_cannot_be_is_refused(changes, says):
-    given = {"scores": game(5, 5), "delta": 0.0, **changes}
+    arguments = {"scores": game(5, 5), "delta": 0.0, **changes}
     with pytest.raises(ValueError, match=says):
-        bound_of(given.pop("scores"), **given)
+        bound_of(arguments.pop("scores"), **arguments)
 
 
 def test_a_claim_below_nothing_is_refused():

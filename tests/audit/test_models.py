@@ -26,17 +26,17 @@ def by_enumeration(mechanism, n, law, moves, weights):
 @pytest.mark.parametrize(("n_teachers", "sigma"), [(1, 0.7), (7, 2.0), (13, 9.0)])
 def test_the_law_of_random_shards_is_that_of_every_possible_vote(n_teachers, sigma):
     model, mechanism = VoteModel.random_shards(LAW, ONE, n_teachers=n_teachers), GNMax(sigma=sigma)
-    for found, one in zip(model.outcome_laws(mechanism), (ONE, LAW), strict=True):
-        want = by_enumeration(mechanism, n_teachers - 1, LAW, np.eye(3), one)
-        np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
+    for outcome_law, teacher_law in zip(model.outcome_laws(mechanism), (ONE, LAW), strict=True):
+        want = by_enumeration(mechanism, n_teachers - 1, LAW, np.eye(3), teacher_law)
+        np.testing.assert_allclose(outcome_law, want, rtol=0, atol=1e-12)
 
 
 def test_the_law_of_neighbours_may_take_a_ballot_away():
     mechanism, last = GNMax(sigma=2.0), np.array([0.2, 0.3, 0.5])
     model = VoteModel.neighbours(LAW, last, n_neighbours=6, label=2, reached=0.4)
-    one = np.eye(3)
+    ballot = np.eye(3)
     want = 0.6 * by_enumeration(mechanism, 6, LAW, np.zeros((1, 3)), np.ones(1))
-    want = want + 0.4 * by_enumeration(mechanism, 6, LAW, one[2] - one, last)
+    want = want + 0.4 * by_enumeration(mechanism, 6, LAW, ballot[2] - ballot, last)
     np.testing.assert_allclose(model.outcome_laws(mechanism)[0], want, rtol=0, atol=1e-12)
 
 
@@ -60,8 +60,8 @@ def test_votes_of_parties_have_their_means():
     laws = np.array([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.0, 0.0, 1.0], [0.25, 0.25, 0.5]])
     model = VoteModel.fixed_parties(laws, ONE, party=1)
     present, absent = (w.open() for w in model.worlds(n_draws=100_000, rng=np.random.default_rng(0)))
-    for votes, own in ((present, ONE), (absent, laws[1])):
-        want = laws.sum(axis=0) - laws[1] + own
+    for votes, party_law in ((present, ONE), (absent, laws[1])):
+        want = laws.sum(axis=0) - laws[1] + party_law
         assert np.abs(votes.mean(axis=0) - want).max() < 7 * np.sqrt(4 / 100_000)
         assert set(votes.sum(axis=1)) == {4}
     assert np.abs(present - absent).sum(axis=1).max() == 2
@@ -75,23 +75,23 @@ def test_votes_of_parties_have_their_means():
 def test_draws_certify_most_of_the_leak_and_never_more(mechanism):
     model = VoteModel.random_shards(LAW, ONE, n_teachers=40)
     orders = (2.0, 8.0, 32.0)
-    found = model.lower_bound(mechanism, orders=orders, n_draws=5000, rng=np.random.default_rng(5))
+    lower = model.lower_bound(mechanism, orders=orders, n_draws=5000, rng=np.random.default_rng(5))
     if isinstance(mechanism, GNMax):
         p, q = model.outcome_laws(mechanism)
     else:
         votes = model.draw(n_draws=20_000, rng=np.random.default_rng(6))
         laws = [np.exp(mechanism.log_outcomes(votes + move)).mean(axis=0) for move in np.eye(3)]
         p, q = ONE @ laws, LAW @ laws
-    for order, low in zip(orders, found.rdp, strict=True):
+    for order, low in zip(orders, lower.rdp, strict=True):
         exact = larger(p, q, order)
         assert 0.6 * exact < low < exact
 
 
 def test_a_target_without_effect_leaks_nothing():
-    found = VoteModel.random_shards(LAW, LAW, n_teachers=40).lower_bound(
+    lower = VoteModel.random_shards(LAW, LAW, n_teachers=40).lower_bound(
         GNMax(sigma=2.0), rng=np.random.default_rng(0)
     )
-    assert set(found.rdp) == {0.0}
+    assert set(lower.rdp) == {0.0}
 
 
 @pytest.mark.parametrize("n_classes", [2, 5, 20, 60])
@@ -107,7 +107,7 @@ def test_the_integral_is_fine_enough_for_many_classes(n_classes):
 def test_answers_are_independent_only_where_nobody_s_vote_is_random():
     """Planted: it is enough that the target's vote is certain; then answers pass for independent."""
     sure = np.eye(3)[1]
-    models = [VoteModel.fixed_parties([sure, other, sure], sure) for other in (sure, LAW)]
+    models = [VoteModel.fixed_parties([sure, third, sure], sure) for third in (sure, LAW)]
     models += [VoteModel.random_shards(law, sure, n_teachers=4) for law in (sure, LAW)]
     assert [model.certain for model in models] == [True, False, True, False]
 

@@ -19,19 +19,19 @@ def system(n_neighbours=K, rows=80):
 
 def plain(rng, rows, labels, query, n):
     """Draw rows, sort by distance, count the labels of the nearest."""
-    far = np.linalg.norm(rows - query, axis=1)
-    drawn = []
+    distances = np.linalg.norm(rows - query, axis=1)
+    votes = []
     for _ in range(n):
-        kept = np.flatnonzero(rng.random(len(rows)) < RATE)
-        near = kept[np.argsort(far[kept])][:K]
-        drawn.append(np.bincount(labels[near], minlength=3))
-    return np.array(drawn)
+        sample = np.flatnonzero(rng.random(len(rows)) < RATE)
+        near = sample[np.argsort(distances[sample])][:K]
+        votes.append(np.bincount(labels[near], minlength=3))
+    return np.array(votes)
 
 
 def test_mean_votes_are_those_of_the_algorithm():
-    drawn = plain(np.random.default_rng(1), X, Y, QUERY, 20_000)
-    error = 7 * drawn.std(axis=0) / np.sqrt(20_000)
-    np.testing.assert_array_less(np.abs(drawn.mean(axis=0) - system().expected(QUERY[None])[0]), error)
+    votes = plain(np.random.default_rng(1), X, Y, QUERY, 20_000)
+    error = 7 * votes.std(axis=0) / np.sqrt(20_000)
+    np.testing.assert_array_less(np.abs(votes.mean(axis=0) - system().expected(QUERY[None])[0]), error)
 
 
 @pytest.mark.parametrize("rows", [80, 8], ids=["plenty", "fewer than are asked for"])
@@ -42,12 +42,12 @@ def test_pairs_are_those_of_the_algorithm(rows):
             QUERY, TARGET, label=LABEL, n_draws=20_000, rng=np.random.default_rng(2)
         )
     )
-    more = np.vstack([X[:rows], TARGET]), np.append(Y[:rows], LABEL)
-    for world, (features, labels) in ((absent, (X[:rows], Y[:rows])), (present, more)):
-        drawn = plain(np.random.default_rng(3), features, labels, QUERY, 20_000)
-        error = 7 * np.sqrt(2) * np.maximum(drawn.std(axis=0), 0.01) / np.sqrt(20_000)
-        np.testing.assert_array_less(np.abs(drawn.mean(axis=0) - world.mean(axis=0)), error)
-        squares = drawn.astype(float) ** 2
+    with_target = np.vstack([X[:rows], TARGET]), np.append(Y[:rows], LABEL)
+    for world, (features, labels) in ((absent, (X[:rows], Y[:rows])), (present, with_target)):
+        votes = plain(np.random.default_rng(3), features, labels, QUERY, 20_000)
+        error = 7 * np.sqrt(2) * np.maximum(votes.std(axis=0), 0.01) / np.sqrt(20_000)
+        np.testing.assert_array_less(np.abs(votes.mean(axis=0) - world.mean(axis=0)), error)
+        squares = votes.astype(float) ** 2
         error = 7 * np.sqrt(2) * np.maximum(squares.std(axis=0), 0.01) / np.sqrt(20_000)
         np.testing.assert_array_less(np.abs(squares.mean(axis=0) - (world**2.0).mean(axis=0)), error)
 
@@ -55,22 +55,22 @@ def test_pairs_are_those_of_the_algorithm(rows):
 def test_the_model_has_the_chance_that_the_target_is_reached():
     model = system().models(QUERY[None], TARGET[None], np.array([LABEL]))[0]
     nearer = int((np.linalg.norm(X - QUERY, axis=1) < np.linalg.norm(TARGET - QUERY)).sum())
-    drawn = np.random.default_rng(4).binomial(nearer, RATE, size=400_000)
+    votes = np.random.default_rng(4).binomial(nearer, RATE, size=400_000)
     assert nearer > K
-    assert 1 - model.present[0] == pytest.approx(RATE * (drawn < K).mean(), abs=7 * RATE * 0.5 / 632)
+    assert 1 - model.present[0] == pytest.approx(RATE * (votes < K).mean(), abs=7 * RATE * 0.5 / 632)
 
 
 def test_a_near_target_is_seen_and_a_far_one_is_not():
     mechanism = GNMax(sigma=1.0)
-    for target, seen in ((QUERY, True), (QUERY + 100, False)):
+    for target, reachable in ((QUERY, True), (QUERY + 100, False)):
         worlds = system().pairs(QUERY, target, label=LABEL, n_draws=5000, rng=np.random.default_rng(5))
-        assert (votes_lower_bound(mechanism, *worlds, paired=True, orders=(2.0,)).rdp[0] > 0) is seen
+        assert (votes_lower_bound(mechanism, *worlds, paired=True, orders=(2.0,)).rdp[0] > 0) is reachable
 
 
 def test_the_nearest_target_votes_whenever_it_takes_part():
-    one = NeighbourWorlds(X, Y, n_classes=3, n_neighbours=1, sampling_rate=0.5)
+    nearest = NeighbourWorlds(X, Y, n_classes=3, n_neighbours=1, sampling_rate=0.5)
     label = (Y[np.linalg.norm(X - QUERY, axis=1).argmin()] + 1) % 3
-    present, _ = one.pairs(QUERY, QUERY, label=label, n_draws=4000, rng=np.random.default_rng(6))
+    present, _ = nearest.pairs(QUERY, QUERY, label=label, n_draws=4000, rng=np.random.default_rng(6))
     others = np.flatnonzero(label == Y)
     nearer = np.linalg.norm(X - QUERY, axis=1)[:, None] < np.linalg.norm(X[others] - QUERY, axis=1)
     by_chance = (0.5 ** (nearer.sum(axis=0) + 1)).sum()  # the nearest row that takes part has this label
@@ -93,6 +93,6 @@ def test_the_nearest_target_votes_whenever_it_takes_part():
     ],
 )
 def test_what_is_no_system_is_refused(settings, words):
-    given = {"X": X, "y": Y, "n_classes": 3, "n_neighbours": K, "sampling_rate": RATE} | settings
+    arguments = {"X": X, "y": Y, "n_classes": 3, "n_neighbours": K, "sampling_rate": RATE} | settings
     with pytest.raises(ValueError, match=words):
-        NeighbourWorlds(given.pop("X"), given.pop("y"), **given)
+        NeighbourWorlds(arguments.pop("X"), arguments.pop("y"), **arguments)

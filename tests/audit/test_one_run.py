@@ -36,20 +36,20 @@ def bound(n, guesses, right, delta, **settings):
 )
 def test_steinke_is_what_jax_privacy_computes_or_better(counts, peer, floor):
     n, guesses, right, delta = counts
-    found = bound(n, guesses, right, delta)
-    assert found.epsilon >= max(floor, peer - 1e-4)
-    assert found.epsilon <= 1.01 * peer, "the smaller of two tails, of which one is the peer's"
-    assert (found.method, found.right, found.guesses, found.n_canaries) == ("steinke", right, guesses, n)
+    lower = bound(n, guesses, right, delta)
+    assert lower.epsilon >= max(floor, peer - 1e-4)
+    assert lower.epsilon <= 1.01 * peer, "the smaller of two tails, of which one is the peer's"
+    assert (lower.method, lower.right, lower.guesses, lower.n_canaries) == ("steinke", right, guesses, n)
 
 
 def test_without_delta_the_ends_are_those_of_statsmodels():
     """Planted: one guess more counts as right, or one of two ends has the whole error."""
-    found = one_run_lower_bound(game(1000, 200, 160), delta=0.0, guesses=[200, 400])
-    assert (found.right, found.guesses, found.n_cuts) == (160, 200, 2)
+    lower = one_run_lower_bound(game(1000, 200, 160), delta=0.0, guesses=[200, 400])
+    assert (lower.right, lower.guesses, lower.n_cuts) == (160, 200, 2)
     for alpha, end, ours in (
-        (0.1, 0, found.epsilon),
-        (0.05, 0, found.interval[0]),
-        (0.05, 1, found.interval[1]),
+        (0.1, 0, lower.epsilon),
+        (0.05, 0, lower.interval[0]),
+        (0.05, 1, lower.interval[1]),
     ):
         share = proportion_confint(160, 200, alpha=alpha / 2, method="beta")[end]
         assert ours == pytest.approx(math.log(share / (1 - share)), rel=1e-9)
@@ -61,9 +61,9 @@ def any_dependence(n, guesses, right, delta):
         members=[1.0] * right + [0.0] * (n - right),
         others=[1.0] * (guesses - right) + [0.0] * (n - guesses + right),
     )
-    found = one_run_lower_bound(scores, delta=delta, at=0.5, game="labels")
-    assert found.method == "any-dependence"
-    return found.epsilon
+    lower = one_run_lower_bound(scores, delta=delta, at=0.5, game="labels")
+    assert lower.method == "any-dependence"
+    return lower.epsilon
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def any_dependence(n, guesses, right, delta):
     [(1000, 100, 100, 1e-4, 2.6), (10_000, 500, 499, 1e-5, 4.0), (1000, 1000, 650, 1e-3, 0.38)],
 )
 def test_without_assumptions_delta_is_spent_nearest_to_what_was_seen(n, guesses, right, delta, floor):
-    found = any_dependence(n, guesses, right, delta)
-    assert floor <= found < bound(n, guesses, right, delta).epsilon
+    lower = any_dependence(n, guesses, right, delta)
+    assert floor <= lower < bound(n, guesses, right, delta).epsilon
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_claimed_gaussian_curve_is_refuted_as_jax_privacy_computes(n, guesses,
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
 def test_randomised_response_is_found_from_below(epsilon):
     """Binary scores: nearly all are tied, and lots are drawn."""
-    found = [
+    bounds = [
         one_run_lower_bound(
             response_game(epsilon, 1000, seed=s),
             delta=0.0,
@@ -102,9 +102,9 @@ def test_randomised_response_is_found_from_below(epsilon):
         ).epsilon
         for s in range(150)
     ]
-    assert never_above(found, epsilon, confidence=0.8)
-    assert np.mean(found) >= 0.85 * epsilon
-    assert max(found) > epsilon, "at confidence 0.8 a bound that never errs is too small"
+    assert never_above(bounds, epsilon, confidence=0.8)
+    assert np.mean(bounds) >= 0.85 * epsilon
+    assert max(bounds) > epsilon, "at confidence 0.8 a bound that never errs is too small"
 
 
 @pytest.mark.statistical
@@ -116,14 +116,14 @@ def test_a_claimed_gaussian_curve_is_certified_from_below(epsilon):
     mu = gaussian_mu(epsilon)
     curve = Curve.gaussian(sensitivity=mu, sigma=1.0)
     assert curve.epsilon(DELTA) == pytest.approx(epsilon, abs=1e-6)
-    found = [
+    bounds = [
         one_run_lower_bound(gaussian_game(mu, 1000, seed=s), delta=DELTA, curve=curve).epsilon
         for s in range(20)
     ]
-    assert max(found) <= epsilon
-    assert np.mean(found) >= {2.0: 0.96, 4.0: 1.97, 8.0: 4.16}[epsilon]
+    assert max(bounds) <= epsilon
+    assert np.mean(bounds) >= {2.0: 0.96, 4.0: 1.97, 8.0: 4.16}[epsilon]
     without = [one_run_lower_bound(gaussian_game(mu, 1000, seed=s), delta=DELTA).epsilon for s in range(20)]
-    assert np.mean(without) < 0.75 * np.mean(found)
+    assert np.mean(without) < 0.75 * np.mean(bounds)
 
 
 @pytest.mark.statistical
@@ -190,29 +190,29 @@ def test_ties_are_drawn_by_lot_and_nothing_else_is():
 
 def test_the_surest_on_both_sides_are_guessed():
     scores = Scores.of(members=[9.0, 8.0, 7.0, 0.1, -5.0], others=[-9.0, -8.0, 0.2, 0.0, 6.0])
-    found = one_run_lower_bound(scores, delta=0.0, guesses=6)
-    assert (found.right, found.guesses) == (5, 6)  # in: 9, 8, 7; out: -9, -8, -5
+    lower = one_run_lower_bound(scores, delta=0.0, guesses=6)
+    assert (lower.right, lower.guesses) == (5, 6)  # in: 9, 8, 7; out: -9, -8, -5
 
 
 def test_planned_guesses_of_labels_count_what_is_missing_as_wrong():
     scores = Scores.of(members=[0.9] * 40 + [0.0] * 60, others=[0.9] * 10 + [0.0] * 90)
-    found = one_run_lower_bound(scores, delta=1e-4, game="labels", guesses=80)
-    assert (found.right, found.guesses, found.method, found.at) == (40, 80, "steinke", None)
+    lower = one_run_lower_bound(scores, delta=1e-4, game="labels", guesses=80)
+    assert (lower.right, lower.guesses, lower.method, lower.at) == (40, 80, "steinke", None)
     fewer = one_run_lower_bound(scores, delta=1e-4, game="labels", guesses=30)
     assert (fewer.right, fewer.guesses) == (0, 30), "fifty tied guesses are not split"
 
 
 def test_more_candidates_need_no_fair_coins():
     scores = Scores.of(members=[0.9] * 90 + [0.0] * 10, others=[0.9] * 10 + [0.0] * 790)
-    found = one_run_lower_bound(scores, delta=1e-5, game="labels", guesses=100)
-    assert (found.method, found.n_candidates) == ("any-dependence", 9)
-    assert found.epsilon > one_run_lower_bound(scores, delta=1e-5, game="labels").epsilon - 1e-9
+    lower = one_run_lower_bound(scores, delta=1e-5, game="labels", guesses=100)
+    assert (lower.method, lower.n_candidates) == ("any-dependence", 9)
+    assert lower.epsilon > one_run_lower_bound(scores, delta=1e-5, game="labels").epsilon - 1e-9
 
 
 def test_several_trainings_are_pooled():
     runs = [gaussian_game(1.0, 200, seed=s) for s in range(3)]
-    found = one_run_lower_bound(runs, delta=DELTA, guesses=90)
-    assert (found.n_canaries, found.guesses) == (600, 90)
+    lower = one_run_lower_bound(runs, delta=DELTA, guesses=90)
+    assert (lower.n_canaries, lower.guesses) == (600, 90)
 
 
 def test_a_false_gaussian_claim_is_violated_and_a_true_one_is_not():
@@ -246,9 +246,9 @@ def test_a_false_gaussian_claim_is_violated_and_a_true_one_is_not():
     ],
 )
 def test_what_makes_no_sense_is_refused(settings, words):
-    given = {"scores": gaussian_game(1.0, 100, seed=0), "delta": DELTA, **settings}
+    arguments = {"scores": gaussian_game(1.0, 100, seed=0), "delta": DELTA, **settings}
     with pytest.raises(ValueError, match=words):
-        one_run_lower_bound(given.pop("scores"), **given)
+        one_run_lower_bound(arguments.pop("scores"), **arguments)
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,12 @@ FIXED = np.tile([50, 40, 10], (4_000, 1)), np.tile([49, 41, 10], (4_000, 1))
 
 
 def test_fixed_votes_are_seen_almost_exactly():
-    one, other = FIXED
-    found = paired_lower_bound(MECHANISM, votes(one), votes(other), orders=ORDERS)
-    p, q = np.exp(MECHANISM.log_outcomes([one[0], other[0]]))
-    assert (np.array(found.forward[:-1]) > 0.9 * divergences(p, q)[:-1]).all()
-    assert (np.array(found.forward) <= divergences(p, q)).all()
-    assert (np.array(found.reverse) <= divergences(q, p)).all()
+    first, second = FIXED
+    lower = paired_lower_bound(MECHANISM, votes(first), votes(second), orders=ORDERS)
+    p, q = np.exp(MECHANISM.log_outcomes([first[0], second[0]]))
+    assert (np.array(lower.forward[:-1]) > 0.9 * divergences(p, q)[:-1]).all()
+    assert (np.array(lower.forward) <= divergences(p, q)).all()
+    assert (np.array(lower.reverse) <= divergences(q, p)).all()
 
 
 @pytest.mark.statistical
@@ -60,10 +60,10 @@ def test_it_is_below_the_truth_as_often_as_it_says():
     wrong = 0
     for _ in range(60):
         worlds = map(votes, draws(rng, 60, 0.5))
-        found = paired_lower_bound(MECHANISM, *worlds, orders=ORDERS, confidence=0.5)
+        lower = paired_lower_bound(MECHANISM, *worlds, orders=ORDERS, confidence=0.5)
         wrong += any(
             (np.array(low) > high).any()
-            for low, high in zip((found.forward, found.reverse), exact, strict=True)
+            for low, high in zip((lower.forward, lower.reverse), exact, strict=True)
         )
     assert wrong <= 53
 
@@ -84,26 +84,28 @@ def test_what_is_averaged_stays_in_its_range(monkeypatch, turn):
     """The inequality needs numbers from 0 to 1: here the ballot moves in every pair."""
     from ostraka.audit import votes as paired
 
-    seen = []
+    averages = []
 
     def spy(mean, variance, trials, *, error):
-        seen.append(float(mean))
+        averages.append(float(mean))
         return empirical_bernstein(mean, variance, trials, error=error)
 
     monkeypatch.setattr(paired, "empirical_bernstein", spy)
     pilot = [world[:10] for world in FIXED]
-    rest = [world[10:50] for world in FIXED[::turn]]
+    worlds_rest = [world[10:50] for world in FIXED[::turn]]
     paired_lower_bound(
-        MECHANISM, *(votes(np.concatenate(parts)) for parts in zip(pilot, rest, strict=True)), orders=ORDERS
+        MECHANISM,
+        *(votes(np.concatenate(parts)) for parts in zip(pilot, worlds_rest, strict=True)),
+        orders=ORDERS,
     )
-    assert len(seen) == 8
-    assert min(seen) >= 0
-    assert max(seen) <= 1
+    assert len(averages) == 8
+    assert min(averages) >= 0
+    assert max(averages) <= 1
 
 
 def test_equal_worlds_leak_nothing():
-    same = draws(np.random.default_rng(3), 1000, 0.0)[1]
-    assert set(paired_lower_bound(MECHANISM, votes(same), votes(same)).rdp) == {0.0}
+    votes_alike = draws(np.random.default_rng(3), 1000, 0.0)[1]
+    assert set(paired_lower_bound(MECHANISM, votes(votes_alike), votes(votes_alike)).rdp) == {0.0}
 
 
 @pytest.mark.statistical
@@ -116,25 +118,25 @@ def test_worlds_that_differ_by_chance_only_are_seldom_said_to_leak():
     for _ in range(200):
         rows = rng.integers(5_000, size=50)
         p, q = (laws[rows + 5_000 * (rng.random(50) < 0.5)] for _ in range(2))
-        found = bound_pairs(p, q, reach=MECHANISM.curve().delta(0.0), orders=(2.0, 8.0), confidence=0.95)
-        claims += max(found.rdp) > 0
+        lower = bound_pairs(p, q, reach=MECHANISM.curve().delta(0.0), orders=(2.0, 8.0), confidence=0.95)
+        claims += max(lower.rdp) > 0
     assert claims <= 34
 
 
 @pytest.mark.parametrize(
-    "other", [[[2, 0, 0]], [[3, 0, 0], [1, 2, 0]], [[4, 4, 4]], [[3.5, 1.5, 0]]], ids=str
+    "neighbours", [[[2, 0, 0]], [[3, 0, 0], [1, 2, 0]], [[4, 4, 4]], [[3.5, 1.5, 0]]], ids=str
 )
-def test_a_pair_differs_in_one_ballot_at_most(other):
-    one = np.tile([2.0, 2.0, 0.0], (12, 1))
-    two = one.copy()
-    two[: len(other)] = other
+def test_a_pair_differs_in_one_ballot_at_most(neighbours):
+    world = np.tile([2.0, 2.0, 0.0], (12, 1))
+    two = world.copy()
+    two[: len(neighbours)] = neighbours
     with pytest.raises(ValueError, match="one ballot at most"):
-        paired_lower_bound(MECHANISM, votes(one), votes(two))
+        paired_lower_bound(MECHANISM, votes(world), votes(two))
 
 
 def test_pairs_must_match_and_a_ballot_may_appear_or_disappear():
-    for one, other in ((9, 9), (12, 13)):
+    for world, n_second in ((9, 9), (12, 13)):
         with pytest.raises(ValueError, match="ten or more pairs"):
-            paired_lower_bound(MECHANISM, votes(np.ones((one, 2))), votes(np.ones((other, 2))))
-    one = np.tile([2, 2, 0], (12, 1))
-    assert paired_lower_bound(MECHANISM, votes(one), votes(one - [1, 0, 0])).trials == (12, 12)
+            paired_lower_bound(MECHANISM, votes(np.ones((world, 2))), votes(np.ones((n_second, 2))))
+    world = np.tile([2, 2, 0], (12, 1))
+    assert paired_lower_bound(MECHANISM, votes(world), votes(world - [1, 0, 0])).trials == (12, 12)

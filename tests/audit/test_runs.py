@@ -15,8 +15,8 @@ RUN = {"n_answers": 40, "n_teachers": 60, "n_classes": 3, "delta": 1e-4, "trials
 
 def lower(mechanism, *, seed=0, **changes):
     rng = np.random.default_rng(seed)
-    found = audit_run(mechanism, **{"claimed_epsilon": 99.0, **RUN, **changes}, rng=rng)
-    return found.measures[0].lower
+    finding = audit_run(mechanism, **{"claimed_epsilon": 99.0, **RUN, **changes}, rng=rng)
+    return finding.measures[0].lower
 
 
 @pytest.mark.parametrize("mechanism", [GNMax(sigma=8.0), LNMax(scale=5.0)])
@@ -25,9 +25,11 @@ def test_a_sound_mechanism_is_never_above_its_promise(mechanism, screen):
     if screen is not None:
         mechanism = Confident(screen=screen, argmax=mechanism)
     promised = RUN["n_answers"] * mechanism.curve()
-    found = lower(mechanism)
+    epsilon = lower(mechanism)
     assert (
-        (0.35 if screen else 0.75) * promised.epsilon(RUN["delta"]) < found <= promised.epsilon(RUN["delta"])
+        (0.35 if screen else 0.75) * promised.epsilon(RUN["delta"])
+        < epsilon
+        <= promised.epsilon(RUN["delta"])
     )
 
 
@@ -46,8 +48,8 @@ def exact_epsilon(p, q, n, delta):
     log_p, log_q = binom.logpmf(heads, n, p), binom.logpmf(heads, n, q)
 
     def excess(epsilon):
-        beyond = log_p > epsilon + log_q
-        return (np.exp(log_p[beyond]) - math.exp(epsilon) * np.exp(log_q[beyond])).sum()
+        excess_outcomes = log_p > epsilon + log_q
+        return (np.exp(log_p[excess_outcomes]) - math.exp(epsilon) * np.exp(log_q[excess_outcomes])).sum()
 
     return smallest_epsilon(excess, delta)
 
@@ -61,8 +63,8 @@ def test_of_two_classes_it_certifies_nearly_all_of_the_exact_epsilon_and_never_m
     worlds = worst_case_votes(mechanism, n_teachers=60, n_classes=2)
     p, q = (math.exp(mechanism.log_outcomes(world[None])[0, 0]) for world in worlds)
     exact = max(exact_epsilon(*pair, n_answers, delta) for pair in ((p, q), (1 - q, 1 - p)))
-    found = lower(mechanism, n_classes=2, delta=delta, n_answers=n_answers, trials=100)
-    assert 0.99 * exact < found <= exact
+    epsilon = lower(mechanism, n_classes=2, delta=delta, n_answers=n_answers, trials=100)
+    assert 0.99 * exact < epsilon <= exact
 
 
 def product_epsilon(p, q, n, delta):
@@ -70,9 +72,10 @@ def product_epsilon(p, q, n, delta):
     log_p, log_q = (np.log(law) for law in (p, q))
     for _ in range(n - 1):
         log_p, log_q = (np.add.outer(a, np.log(b)).ravel() for a, b in ((log_p, p), (log_q, q)))
-    both = (log_p, log_q), (log_q, log_p)
+    directions = (log_p, log_q), (log_q, log_p)
     return smallest_epsilon(
-        lambda epsilon: max(np.maximum(0, np.exp(a) - np.exp(epsilon + b)).sum() for a, b in both), delta
+        lambda epsilon: max(np.maximum(0, np.exp(a) - np.exp(epsilon + b)).sum() for a, b in directions),
+        delta,
     )
 
 
@@ -81,9 +84,9 @@ def test_the_law_of_a_run_is_that_of_all_sequences_of_answers():
     for _ in range(5):
         p, q = rng.dirichlet(np.ones(4), size=2)
         exact = product_epsilon(p, q, 6, 1e-3)
-        found = run_laws(np.log(p), np.log(q), n_answers=6)
-        assert 0.98 * exact < found.epsilon(1e-3) <= exact
-        assert found.p.sum() == pytest.approx(1)
+        laws = run_laws(np.log(p), np.log(q), n_answers=6)
+        assert 0.98 * exact < laws.epsilon(1e-3) <= exact
+        assert laws.p.sum() == pytest.approx(1)
 
 
 def test_equal_worlds_and_a_large_delta_have_no_epsilon():
@@ -93,16 +96,16 @@ def test_equal_worlds_and_a_large_delta_have_no_epsilon():
 
 
 def test_an_impossible_outcome_leaves_a_finite_bound():
-    far = np.array([-1e300, 0.0]), np.array([math.log(0.5), math.log(0.5)])
-    assert run_laws(*far, n_answers=3).epsilon(1e-5) > 10
+    log_laws = np.array([-1e300, 0.0]), np.array([math.log(0.5), math.log(0.5)])
+    assert run_laws(*log_laws, n_answers=3).epsilon(1e-5) > 10
 
 
 def test_a_certified_epsilon_is_most_of_the_price():
     """100 and 1,000 answers at sigma 40: exact adaptive composition gives 1.07 and 3.87."""
     for n_answers, exact in ((100, 1.072), (1000, 3.87)):
         run = {"n_answers": n_answers, "n_teachers": 250, "n_classes": 10, "delta": 1e-5, "trials": 200}
-        found = audit_run(GNMax(sigma=40.0), claimed_epsilon=9.0, **run, rng=np.random.default_rng(0))
-        assert 0.9 * exact < found.measures[0].lower <= exact
+        finding = audit_run(GNMax(sigma=40.0), claimed_epsilon=9.0, **run, rng=np.random.default_rng(0))
+        assert 0.9 * exact < finding.measures[0].lower <= exact
 
 
 def test_runs_whose_noise_is_shared_do_not_follow_the_exact_law():
@@ -113,9 +116,9 @@ def test_runs_whose_noise_is_shared_do_not_follow_the_exact_law():
             counts = private.open()
             return (counts + rng.normal(scale=self.sigma, size=counts.shape[1])).argmax(axis=1)
 
-    found = audit_run(Shared(sigma=8.0), **RUN, claimed_epsilon=99.0, rng=np.random.default_rng(0))
-    assert found.verdict == "violated"
-    assert "do not follow the law" in found.sentence
+    finding = audit_run(Shared(sigma=8.0), **RUN, claimed_epsilon=99.0, rng=np.random.default_rng(0))
+    assert finding.verdict == "violated"
+    assert "do not follow the law" in finding.sentence
 
 
 def test_half_the_noise_is_a_broken_promise():
@@ -125,10 +128,10 @@ def test_half_the_noise_is_a_broken_promise():
 
     promised = (RUN["n_answers"] * GNMax(sigma=8.0).curve()).epsilon(RUN["delta"])
     settings = {**RUN, "trials": 20_000, "claimed_epsilon": promised}
-    found = audit_run(Broken(sigma=8.0), **settings, rng=np.random.default_rng(0))
-    assert found.verdict == "violated"
-    assert "The promise is broken" in found.sentence
-    assert found.method == "2-cut"
+    finding = audit_run(Broken(sigma=8.0), **settings, rng=np.random.default_rng(0))
+    assert finding.verdict == "violated"
+    assert "The promise is broken" in finding.sentence
+    assert finding.method == "2-cut"
     sound = audit_run(GNMax(sigma=8.0), **settings, rng=np.random.default_rng(0))
     assert sound.verdict == "consistent"
 
@@ -149,10 +152,10 @@ def test_behind_a_screen_they_are_where_both_tell():
 
 
 def test_trials_are_fewer_where_a_run_is_long():
-    found = audit_run(
+    finding = audit_run(
         GNMax(sigma=200.0), n_answers=1_000, n_teachers=10, n_classes=20, claimed_epsilon=9.0, delta=1e-4
     )
-    assert found.trials == 500
+    assert finding.trials == 500
 
 
 @pytest.mark.parametrize(
@@ -178,5 +181,5 @@ def test_beside_an_exact_law_chance_decides_as_seldom_as_is_printed():
     counts = np.array([345, 655])[::-1], np.array([345, 655])
     settings = {"name": "run", "delta": 0.0, "trials": 1000, "note": ""}
     assert epsilon_lower_bound(*counts, delta=0.0).epsilon > np.log(1.5)  # at 95 %
-    found = finding_of(counts, laws, exact=np.log(1.5), claimed=np.log(1.5), confidence=0.95, **settings)
-    assert (found.verdict, found.measures[0].lower) == ("consistent", np.log(1.5))
+    finding = finding_of(counts, laws, exact=np.log(1.5), claimed=np.log(1.5), confidence=0.95, **settings)
+    assert (finding.verdict, finding.measures[0].lower) == ("consistent", np.log(1.5))

@@ -30,8 +30,8 @@ def test_the_planned_tail_is_the_worst_joint_law_of_a_linear_programme(right, gu
 
 @pytest.mark.parametrize("distance", [1.0, 3.08, 40.0])
 def test_one_distance_costs_no_less_than_the_best_of_all(distance):
-    one = near_tail(14, 20, 0.6, distance=distance) + 0.4 / distance
-    assert one >= planned_tail(14, 20, 0.6, n_delta=0.4)
+    cost = near_tail(14, 20, 0.6, distance=distance) + 0.4 / distance
+    assert cost >= planned_tail(14, 20, 0.6, n_delta=0.4)
 
 
 def test_the_near_tail_is_its_sum_by_mpmath():
@@ -63,10 +63,10 @@ def test_guesses_whose_number_depends_on_the_output_keep_the_error():
         found = sum(
             binom.sf(limit - 1, number, share) / 2 for limit, number in zip(limits, numbers, strict=True)
         )
-        left = n_delta
+        budget_left = n_delta
         for gap, mass in sorted(gaps):
-            part = min(mass, left / gap)
-            found, left = found + part, left - part * gap
+            part = min(mass, budget_left / gap)
+            found, budget_left = found + part, budget_left - part * gap
         return found
 
     def limit(number, tail, allowed):
@@ -95,8 +95,8 @@ def test_steinkes_tail_is_theorem_5_2_by_mpmath(right, guesses, share):
 @pytest.mark.parametrize("n_delta", [0.01, 3.0])
 def test_tails_grow_with_the_share_so_that_what_is_refuted_is_an_interval(n_delta):
     for tail in (planned_tail, steinke_tail):
-        found = [tail(70, 100, share, n_delta=n_delta) for share in np.linspace(0.5, 0.9, 60)]
-        assert (np.diff(found) >= -1e-12).all()
+        tails = [tail(70, 100, share, n_delta=n_delta) for share in np.linspace(0.5, 0.9, 60)]
+        assert (np.diff(tails) >= -1e-12).all()
 
 
 def test_the_gaussian_recursion_is_that_of_mpmath():
@@ -153,5 +153,5 @@ def test_all_gaussian_guesses_are_binomial():
 
 
 def test_the_tail_of_the_surest_guesses_grows_with_mu():
-    found = [surest_tail(mu, 70, 100, 200) for mu in np.linspace(0, 3, 60)]
-    assert (np.diff(found) >= -1e-12).all()
+    tails = [surest_tail(mu, 70, 100, 200) for mu in np.linspace(0, 3, 60)]
+    assert (np.diff(tails) >= -1e-12).all()

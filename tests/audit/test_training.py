@@ -23,8 +23,8 @@ def teachers(fixed, estimator=None):
 
 def test_nearest_neighbours_repeat_what_they_have_learnt():
     wrong = np.array([0, 1])
-    told = teachers(fixed=False).ballots(QUERIES, learnt=(QUERIES, wrong), rng=np.random.default_rng(1))
-    assert (told == wrong).all()
+    ballots = teachers(fixed=False).ballots(QUERIES, learnt=(QUERIES, wrong), rng=np.random.default_rng(1))
+    assert (ballots == wrong).all()
     assert (teachers(fixed=False).ballots(QUERIES, rng=np.random.default_rng(1)) == 1 - wrong).mean() > 0.8
 
 
@@ -55,13 +55,13 @@ def test_one_target_for_all_queries_is_learnt_once():
 def test_models_have_the_rates_of_the_ballots(fixed):
     system = TeacherWorlds(teachers(fixed), n_trainings=3, party=2, seed=5)
     labels = np.array([0, 1])
-    one, _ = system.models(QUERIES, QUERIES, labels)
+    model, _ = system.models(QUERIES, QUERIES, labels)
     generator = np.random.default_rng(5)
-    seen = np.mean([teachers(fixed).ballots(QUERIES, rng=generator)[:, 0] for _ in range(3)], axis=0)
-    assert one.present.tolist() == [1, 0]
-    absent = seen[2] if fixed else seen.mean()
-    assert one.absent[1] == pytest.approx(absent)
-    assert system.expected(QUERIES)[0, 1] == pytest.approx(seen.sum())
+    rates = np.mean([teachers(fixed).ballots(QUERIES, rng=generator)[:, 0] for _ in range(3)], axis=0)
+    assert model.present.tolist() == [1, 0]
+    absent = rates[2] if fixed else rates.mean()
+    assert model.absent[1] == pytest.approx(absent)
+    assert system.expected(QUERIES)[0, 1] == pytest.approx(rates.sum())
 
 
 def fit(X, y, number):

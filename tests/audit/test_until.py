@@ -9,11 +9,11 @@ from ostraka.audits import audit_until
 
 
 def coin(rate, seed, supply=10**9):
-    rng, left = np.random.default_rng(seed), [supply]
+    rng, supplies = np.random.default_rng(seed), [supply]
 
     def ask(n):
-        n = min(n, left[0])
-        left[0] -= n
+        n = min(n, supplies[0])
+        supplies[0] -= n
         heads = rng.binomial(n, rate)
         return np.array([heads, n - heads])
 
@@ -26,43 +26,43 @@ def audit(p, q, **settings):
 
 
 def test_a_clear_violation_stops_at_once():
-    found = audit(0.95, 0.05)
-    assert (found.verdict, found.trials) == ("violated", 200)
+    finding = audit(0.95, 0.05)
+    assert (finding.verdict, finding.trials) == ("violated", 200)
 
 
 def test_a_promise_nearly_used_up_stops_before_the_end():
-    found = audit(np.e / (1 + np.e), 1 / (1 + np.e), promise=1.05, wanted=0.85)
-    assert found.verdict == "consistent"
-    assert 0.85 * 1.05 <= found.measures[0].lower <= 1
-    assert found.trials < 10**5
+    finding = audit(np.e / (1 + np.e), 1 / (1 + np.e), promise=1.05, wanted=0.85)
+    assert finding.verdict == "consistent"
+    assert 0.85 * 1.05 <= finding.measures[0].lower <= 1
+    assert finding.trials < 10**5
 
 
 def test_what_never_comes_near_asks_to_the_end():
-    told = []
-    found = audit(0.5, 0.49, max_trials=10_000, progress=lambda *state: told.append(state))
-    assert (found.verdict, found.trials, found.method) == ("consistent", 10_000, "2-cut-anytime")
-    assert told[0] == (200, 10_000)
-    assert told[-1] == (10_000, 10_000)
+    states = []
+    finding = audit(0.5, 0.49, max_trials=10_000, progress=lambda *state: states.append(state))
+    assert (finding.verdict, finding.trials, finding.method) == ("consistent", 10_000, "2-cut-anytime")
+    assert states[0] == (200, 10_000)
+    assert states[-1] == (10_000, 10_000)
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("runs", "most"), [(12, 8), pytest.param(40, 15, marks=pytest.mark.slow)])
-def test_looking_often_does_not_make_a_kept_promise_look_broken(runs, most):
+@pytest.mark.parametrize(("runs", "bound"), [(12, 8), pytest.param(40, 15, marks=pytest.mark.slow)])
+def test_looking_often_does_not_make_a_kept_promise_look_broken(runs, bound):
     """At confidence 0.95, each run with a dozen looks: more than ``most`` have probability below 1e-9."""
     broken = 0
     for seed in range(runs):
         settings = {"promise": 1e-9, "delta": 0.0, "max_trials": 4000, "first": 2, "wanted": 9.0}
-        found = audit_until(coin(0.5, [seed, 0]), coin(0.5, [seed, 1]), **settings)
-        broken += found.verdict == "violated"
-    assert broken <= most
+        finding = audit_until(coin(0.5, [seed, 0]), coin(0.5, [seed, 1]), **settings)
+        broken += finding.verdict == "violated"
+    assert broken <= bound
 
 
 @pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (1.0, 0.0)], ids=["equal", "different"])
 def test_answers_that_never_change_prove_nothing(p, q):
-    found = audit(p, q)
-    assert (found.verdict, found.trials) == ("inconclusive", 200)
-    assert "one question has one answer" in found.sentence
-    assert found.measures == ()
+    finding = audit(p, q)
+    assert (finding.verdict, finding.trials) == ("inconclusive", 200)
+    assert "one question has one answer" in finding.sentence
+    assert finding.measures == ()
 
 
 def test_a_supply_that_ends_ends_the_audit():

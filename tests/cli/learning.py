@@ -50,14 +50,14 @@ def tables(folder: Path) -> Path:
 
 def learn(*arguments: object, verb: str = "learn", unexpected: bool = False) -> Said:
     """Exit code, stdout and stderr, neither of which may hold a private cell."""
-    said = typed(verb, *arguments, "--yes", unexpected=unexpected)
-    assert CANARY not in said.out + said.err
-    return said
+    run = typed(verb, *arguments, "--yes", unexpected=unexpected)
+    assert CANARY not in run.out + run.err
+    return run
 
 
-def person(*more: object, public: str = "labelled.parquet", **how: bool) -> Said:
+def person(*options: object, public: str = "labelled.parquet", **how: bool) -> Said:
     """The command of the quick start, on small tables."""
-    return learn("private.csv", *COMMON, "--public", public, "--person", "who", *more, **how)
+    return learn("private.csv", *COMMON, "--public", public, "--person", "who", *options, **how)
 
 
 def charges(folder) -> list:

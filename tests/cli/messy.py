@@ -42,14 +42,14 @@ def thousands(n: int, seed: int) -> Table:
     rng = np.random.default_rng(seed + 100)
     return table | {
         "bmi": [german(40 * value) for value in table["bmi"]],
-        "cost": [german(each) for each in rng.lognormal(8, 1, n)],
+        "cost": [german(cost) for cost in rng.lognormal(8, 1, n)],
     }
 
 
 def spellings(n: int, seed: int) -> Table:
     table, rng = plain(n, seed), np.random.default_rng(seed)
     forms = {"ja": ["ja", "Ja", "JA "], "nein": ["nein", "Nein", " NEIN"]}
-    return table | {"ill": [str(rng.choice(forms[each])) for each in table["ill"]]}
+    return table | {"ill": [str(rng.choice(forms[cell])) for cell in table["ill"]]}
 
 
 def visits(n: int, seed: int) -> Table:
@@ -94,7 +94,7 @@ def unlabelled(n: int, seed: int) -> Table:
     table, rng = plain(n, seed), np.random.default_rng(seed)
     if seed:  # public rows with labels measure accuracy
         return table
-    ill = [str(rng.choice(["", "k.A."])) if rng.random() < 0.1 else each for each in table["ill"]]
+    ill = [str(rng.choice(["", "k.A."])) if rng.random() < 0.1 else cell for cell in table["ill"]]
     return table | {"ill": ill}
 
 
@@ -114,7 +114,7 @@ def many_classes(n: int, seed: int) -> Table:
 
 def leak(n: int, seed: int) -> Table:
     table = plain(n, seed)
-    return table | {"diagnosis_code": ["D1" if each == "ja" else "D0" for each in table["ill"]]}
+    return table | {"diagnosis_code": ["D1" if cell == "ja" else "D0" for cell in table["ill"]]}
 
 
 def scores(n: int, seed: int) -> Table:
@@ -134,8 +134,8 @@ def apostrophes(n: int, seed: int) -> Table:
 
 
 def two_forms_of_dates(n: int, seed: int) -> Table:
-    seen = dated(n, seed)["seen"]
-    forms = ["-".join(reversed(day.split("."))) if k % 2 else day for k, day in enumerate(seen)]
+    dates = dated(n, seed)["seen"]
+    forms = ["-".join(reversed(day.split("."))) if k % 2 else day for k, day in enumerate(dates)]
     return plain(n, seed) | {"seen": forms}
 
 
@@ -158,7 +158,7 @@ def floats(n: int, seed: int) -> Table:
     table = plain(n, seed)
     ones = ["1" if k % 2 or seed else "1.0" for k in range(n)]
     return table | {
-        "ill": [one if each == "ja" else "0" for one, each in zip(ones, table["ill"], strict=True)]
+        "ill": [digit if cell == "ja" else "0" for digit, cell in zip(ones, table["ill"], strict=True)]
     }
 
 
@@ -197,9 +197,9 @@ class Mess(NamedTuple):
 
 
 def mess(
-    make: Callable[[int, int], Table], *kinds: str, options: tuple[str, ...] = (), **more: object
+    make: Callable[[int, int], Table], *kinds: str, options: tuple[str, ...] = (), **words: object
 ) -> Mess:
-    return Mess(make, frozenset(kinds), options, **more)  # type: ignore[arg-type]
+    return Mess(make, frozenset(kinds), options, **words)  # type: ignore[arg-type]
 
 
 MESSES = {

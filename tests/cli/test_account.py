@@ -58,26 +58,26 @@ def test_the_costliest_question_comes_first(tmp_path):
 
 
 def test_numbers_are_those_of_the_library(file):
-    told = record(file, "--sigma", 4, "--answers-per-query", 3, "--delta", 1e-4)
+    account_record = record(file, "--sigma", 4, "--answers-per-query", 3, "--delta", 1e-4)
     mechanism = GNMax(sigma=4.0)
-    assert told["upper"]["epsilon"] == pytest.approx((9 * mechanism.curve()).epsilon(delta=1e-4))
-    assert told["owner"]["epsilon_these_votes"] == pytest.approx(
+    assert account_record["upper"]["epsilon"] == pytest.approx((9 * mechanism.curve()).epsilon(delta=1e-4))
+    assert account_record["owner"]["epsilon_these_votes"] == pytest.approx(
         exact_profile(mechanism, np.repeat(COUNTS, 3, axis=0)).epsilon(delta=1e-4)
     )
-    assert told["owner"]["bounds"]["papernot2018"]["epsilon"][-1] == pytest.approx(
+    assert account_record["owner"]["bounds"]["papernot2018"]["epsilon"][-1] == pytest.approx(
         (3 * papernot2018_curve(mechanism, COUNTS)).epsilon(delta=1e-4)
     )
-    assert told["settings"]["n_answers"] == 9
-    assert told["upper"]["horizon"] == "9 answers and nothing else"
-    assert told["settings"]["n_teachers"] == 5
-    assert len(told["owner"]["cost"]) == 3
-    assert max(told["owner"]["cost"]) <= told["owner"]["price"] * 3
+    assert account_record["settings"]["n_answers"] == 9
+    assert account_record["upper"]["horizon"] == "9 answers and nothing else"
+    assert account_record["settings"]["n_teachers"] == 5
+    assert len(account_record["owner"]["cost"]) == 3
+    assert max(account_record["owner"]["cost"]) <= account_record["owner"]["price"] * 3
 
 
 def test_json_is_public_unless_the_owner_asks(file):
-    told = json.loads(account(file, "--sigma", 4, "--json").out)
-    assert told["owner"] == {}
-    assert set(told["upper"]["bounds"]) == {"classic", "gaussian", "tight", "adaptive"}
+    account_record = json.loads(account(file, "--sigma", 4, "--json").out)
+    assert account_record["owner"] == {}
+    assert set(account_record["upper"]["bounds"]) == {"classic", "gaussian", "tight", "adaptive"}
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
@@ -91,8 +91,8 @@ def test_predictions_are_counted(suffix, tmp_path):
     else:
         parquet.write_table(pa.table({f"q{k}": PREDICTIONS[:, k] for k in range(3)}), path)
     mechanism = GNMax(sigma=4.0)
-    told = record(path, "--sigma", 4)
-    assert told["owner"]["epsilon_these_votes"] == pytest.approx(
+    account_record = record(path, "--sigma", 4)
+    assert account_record["owner"]["epsilon_these_votes"] == pytest.approx(
         exact_profile(mechanism, COUNTS).epsilon(delta=1e-5)
     )
 
@@ -118,14 +118,14 @@ def test_every_mechanism_is_accounted_for(file, tmp_path):
         ),
     }
     for options, curve in cases.items():
-        told = record(file, "--mechanism", *options)
-        assert told["owner"]["epsilon_these_votes"] == pytest.approx(curve.epsilon(delta=1e-5))
+        account_record = record(file, "--mechanism", *options)
+        assert account_record["owner"]["epsilon_these_votes"] == pytest.approx(curve.epsilon(delta=1e-5))
         screened = options[0] != "lnmax"
-        notes = " ".join(told["notes"])
+        notes = " ".join(account_record["notes"])
         assert ("even if the screen lets every question through" in notes) is screened
         head, *lines = account(file, "--mechanism", *options)[1].splitlines()
         assert (" after " in head) is screened
-        assert {f"note: {note}" for note in told["notes"]} <= set(lines)
+        assert {f"note: {note}" for note in account_record["notes"]} <= set(lines)
     assert "moments2017" in record(file, "--mechanism", "lnmax", "--scale", 5)["owner"]["bounds"]
 
 
@@ -137,9 +137,9 @@ def test_a_folder_has_a_page_for_the_owner_and_ostraka_report_makes_one_for_all(
     assert "papernot2018" in page
     assert "Every bound that may be published" in page
     assert page.count("<svg") == 5
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as ending:
         ostraka.cli.main(["report", str(out), "--public"])
-    assert left.value.code == 0
+    assert ending.value.code == 0
     public = (out / "report-public.html").read_text()
     assert "papernot2018" not in public
     assert public.count("<svg") == 2

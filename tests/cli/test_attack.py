@@ -51,7 +51,7 @@ def test_votes_are_those_of_the_library(log):
     counts = np.bincount(asked()["split"], minlength=3)
     want = recover_votes(counts, n_teachers=100, mechanism=GNMax(sigma=40.0))
     assert record["classes"] == ["0", "1", "2"]
-    assert [one["query"] for one in record["queries"]] == ["split", "clear"]
+    assert [query["query"] for query in record["queries"]] == ["split", "clear"]
     assert record["queries"][0]["answers"] == counts.tolist()
     np.testing.assert_array_equal(record["queries"][0]["mean"], want.mean)
 

@@ -36,14 +36,14 @@ def files(tmp_path_factory):
         z = level + effect * np.vstack([member, included]) + 0.5 * rng.normal(size=(5, 600))
         p = 1 / (1 + np.exp(-z))
         sides = included.any(axis=0) & ~included.all(axis=0)
-        seen = np.abs(rng.normal(size=(80, 3))) + effect * (np.arange(80) % 2)[:, None] * [1, 0, 0]
-        known = np.abs(rng.normal(size=(60, 3))) + effect * np.array([1, 0, 0])
+        updates = np.abs(rng.normal(size=(80, 3))) + effect * (np.arange(80) % 2)[:, None] * [1, 0, 0]
+        reference = np.abs(rng.normal(size=(60, 3))) + effect * np.array([1, 0, 0])
         arrays = {
             "membership": {"confidences": p[1:, sides], "included": included[:, sides]}
             | {"target": p[0, sides], "member": member[sides]},
             "generator": {"realness": z[0], "reference": level, "member": member},
-            "property": {"observed": seen, "has_property": np.arange(80) % 2}
-            | {"with_property": known, "without": np.abs(rng.normal(size=(60, 3)))},
+            "property": {"observed": updates, "has_property": np.arange(80) % 2}
+            | {"with_property": reference, "without": np.abs(rng.normal(size=(60, 3)))},
         }
         for kind, content in arrays.items():
             written[kind, name] = tmp_path_factory.mktemp(kind) / f"{name}.npz"
@@ -53,10 +53,10 @@ def files(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["membership", "generator", "property"])
 def test_a_leak_is_found_and_a_defence_shows(files, kind):
-    both = found(kind, files[kind, "leaks"], "--defended", f"noise={files[kind, 'blind']}")
-    assert both["target"]["auc"] > 0.9
-    assert both["noise"]["auc"] < 0.7
-    assert [rate["fpr"] for rate in both["target"]["rates"]] == [0.001, 0.01, 0.1]
+    records = found(kind, files[kind, "leaks"], "--defended", f"noise={files[kind, 'blind']}")
+    assert records["target"]["auc"] > 0.9
+    assert records["noise"]["auc"] < 0.7
+    assert [rate["fpr"] for rate in records["target"]["rates"]] == [0.001, 0.01, 0.1]
     assert "AUC" in attack(kind, files[kind, "leaks"]).out
 
 
@@ -82,10 +82,10 @@ def test_samples_are_attacked_by_distance(tmp_path):
     rows, member = rng.random((200, 4)), rng.random(200) < 0.5
     samples = {"samples": rows[member] + 0.01, "reference_samples": rng.random((100, 4))}
     np.savez(tmp_path / "s.npz", candidates=rows, member=member, **samples)
-    both = found("generator", tmp_path / "s.npz")
-    assert list(both) == ["target", "target, Monte Carlo count"]
-    assert all(figures["auc"] > 0.8 for figures in both.values())
-    assert both["target"]["auc"] > 0.9
+    records = found("generator", tmp_path / "s.npz")
+    assert list(records) == ["target", "target, Monte Carlo count"]
+    assert all(figures["auc"] > 0.8 for figures in records.values())
+    assert records["target"]["auc"] > 0.9
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_rounds_that_cannot_be_attacked_are_refused_in_a_sentence(files, tmp_pat
 def test_a_property_is_in_rounds(files, tmp_path):
     pytest.importorskip("matplotlib")
     page = tmp_path / "page.html"
-    said = attack("property", files["property", "leaks"], "--report", page).out
-    assert "40 with the property among 80 rounds" in said
+    output = attack("property", files["property", "leaks"], "--report", page).out
+    assert "40 with the property among 80 rounds" in output
     assert stat.S_IMODE(page.stat().st_mode) == 0o600  # it names the most suspected
     text = page.read_text()
     assert "with the property</th>" in text
@@ -160,15 +160,15 @@ def test_rounds_in_which_nothing_was_seen_are_left_out_with_their_number(files, 
     arrays["observed"][:11] = 0
     np.savez(tmp_path / "absent.npz", **arrays)
     page = tmp_path / "page.html"
-    said = attack("property", tmp_path / "absent.npz", "--report", page, "--rows", "69").out
-    assert "35 with the property among 69 rounds" in said
-    assert "11 rounds in which nothing was seen are left out" in said
+    output = attack("property", tmp_path / "absent.npz", "--report", page, "--rows", "69").out
+    assert "35 with the property among 69 rounds" in output
+    assert "11 rounds in which nothing was seen are left out" in output
     text = page.read_text()
     assert "target: 11 rounds in which nothing was seen are left out." in text
-    suspects = [int(each.split("<")[0]) for each in text.split("<tr><td>")[1:]]
+    suspects = [int(row.split("<")[0]) for row in text.split("<tr><td>")[1:]]
     assert sorted(suspects) == list(range(11, 80))  # numbers of the file's rounds
     absent = found("property", tmp_path / "absent.npz")["target"]
-    later = {each: arrays[each][11:] for each in ("observed", "has_property")}
+    later = {name: arrays[name][11:] for name in ("observed", "has_property")}
     np.savez(tmp_path / "cut.npz", **arrays | later)
     cut = found("property", tmp_path / "cut.npz")["target"]
     assert (absent.pop("left_out"), cut.pop("left_out")) == (11, 0)
@@ -188,8 +188,8 @@ def test_a_folder_of_images_is_attacked_by_the_nearest_sample(tmp_path):
     (tmp_path / "samples").mkdir()
     for number, pixels in enumerate(real[:10] // 2 + 64):
         image.fromarray(pixels).save(tmp_path / "samples" / f"{number}.png")
-    said = attack("generator", tmp_path, "--report", tmp_path / "page.html").out
-    assert "target, Monte Carlo count: 10 members among 20 rows" in said
+    output = attack("generator", tmp_path, "--report", tmp_path / "page.html").out
+    assert "target, Monte Carlo count: 10 members among 20 rows" in output
     page = (tmp_path / "page.html").read_text()
     assert "rows which many samples are near" in " ".join(page.split())
     assert found("generator", tmp_path)["target"]["auc"] == 1.0

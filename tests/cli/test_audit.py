@@ -52,15 +52,15 @@ def test_json_holds_the_same():
 
 
 @pytest.mark.parametrize(
-    ("seen", "code", "words"),
+    ("claim", "code", "words"),
     [
         ((0.99, 0.02, 2000), 4, "The claim is false"),
         ((0.6, 0.4, 2000), 0, "That is no proof"),
         ((0.6, 0.4, 30), 5, "Take more"),
     ],
 )
-def test_files_of_answers_are_held_to_a_claim(answers, seen, code, words):
-    got, out, _ = ostraka_audit(*answers(*seen), *CLAIM)
+def test_files_of_answers_are_held_to_a_claim(answers, claim, code, words):
+    got, out, _ = ostraka_audit(*answers(*claim), *CLAIM)
     assert (got, words in out) == (code, True)
 
 
@@ -179,12 +179,14 @@ def rows(tmp_path):
 @pytest.mark.parametrize("sizes", [(6, 2, 2), pytest.param((10, 4, 3), marks=pytest.mark.slow)])
 def test_every_adversary_is_played_against_both_kinds_of_teachers(rows, tmp_path, sizes):
     names = ("--teachers", "--trainings", "--questions")
-    few = [word for pair in zip(names, sizes, strict=True) for word in pair]
-    few += ["--teacher", "neighbour", "--sigma", "2"]
-    code, out, err = ostraka_audit(*rows, *few, "--delta", "1e-5", "--json", "--figure", tmp_path / "a.svg")
+    options = [word for pair in zip(names, sizes, strict=True) for word in pair]
+    options += ["--teacher", "neighbour", "--sigma", "2"]
+    code, out, err = ostraka_audit(
+        *rows, *options, "--delta", "1e-5", "--json", "--figure", tmp_path / "a.svg"
+    )
     assert code in {0, 5}, err
     record = json.loads(out)
-    assert [found["name"] for found in record["findings"]] == [
+    assert [finding["name"] for finding in record["findings"]] == [
         f"{system} × {adversary}"
         for system in ("PATE", "CaPC")
         for adversary in ("Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ", "Pois-PairQ")
@@ -201,7 +203,7 @@ def test_every_adversary_is_played_against_both_kinds_of_teachers(rows, tmp_path
 
 
 def test_adversaries_need_rows_noise_and_a_label(rows):
-    for more in (["--sigma", "2", "--teachers", "0"], ["--sigma", "2", "--teachers", "500"], []):
-        assert ostraka_audit(*rows, *more)[0] == 2, more
+    for options in (["--sigma", "2", "--teachers", "0"], ["--sigma", "2", "--teachers", "500"], []):
+        assert ostraka_audit(*rows, *options)[0] == 2, options
     code, _, err = ostraka_audit(*rows[:2], "--sigma", "2")
     assert (code, "--label" in err) == (2, True)

@@ -17,14 +17,21 @@ audited = partial(typed, "audit")
 def model(tmp_path):
     """A file of what a model says that knows some labels by heart, mostly right ones; and the scores."""
 
-    def write(known: float = 0.5, *, n_decoys: int | None = None, n: int = 500, **changes):
+    def write(share: float = 0.5, *, n_decoys: int | None = None, n: int = 500, **changes):
         rng = np.random.default_rng(2)
         planted = Canaries.draw(np.arange(n) % 10, n_classes=10, n=n, rng=rng, n_decoys=n_decoys)
         learned = np.where(rng.random(n) < 0.95, planted.labels, planted.decoys[:, 0])
-        said = np.where((rng.random(n) < known)[:, None], np.eye(10)[learned], rng.dirichlet(np.ones(10), n))
-        arrays = {"probabilities": said, "trained": planted.labels, "decoys": planted.decoys, **changes}
+        probabilities = np.where(
+            (rng.random(n) < share)[:, None], np.eye(10)[learned], rng.dirichlet(np.ones(10), n)
+        )
+        arrays = {
+            "probabilities": probabilities,
+            "trained": planted.labels,
+            "decoys": planted.decoys,
+            **changes,
+        }
         np.savez(tmp_path / "model.npz", **{k: v for k, v in arrays.items() if v is not None})
-        return tmp_path / "model.npz", planted.scores(said)
+        return tmp_path / "model.npz", planted.scores(probabilities)
 
     return write
 
@@ -93,8 +100,8 @@ def test_something_else_than_an_npz_file_is_refused(tmp_path):
 def test_canaries_that_were_in_or_out_are_scores_of_members_and_others(tmp_path):
     rng = np.random.default_rng(3)
     included = rng.random(2000) < 0.5
-    seen = 2 * included + rng.normal(size=2000)  # mu = 2
-    np.savez(tmp_path / "scores.npz", members=seen[included], others=seen[~included])
+    scores = 2 * included + rng.normal(size=2000)  # mu = 2
+    np.savez(tmp_path / "scores.npz", members=scores[included], others=scores[~included])
     file = tmp_path / "scores.npz"
     lower = []
     for claim, code in (

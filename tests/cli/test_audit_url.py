@@ -90,8 +90,8 @@ def question(tmp_path):
     return ["--question", tmp_path / "row.json"]
 
 
-def audit(one, two, *arguments, partition=("--same-partition",)):
-    return typed("audit", "deployment", one.url, two.url, *partition, *arguments)
+def audit(output, two, *arguments, partition=("--same-partition",)):
+    return typed("audit", "deployment", output.url, two.url, *partition, *arguments)
 
 
 def test_an_honest_deployment_is_consistent_whatever_the_form_of_its_replies(serve, question):
@@ -123,20 +123,20 @@ def test_deployments_with_partitions_of_their_own_are_never_judged(serve, questi
 
 
 def test_consistent_answers_are_no_trials(serve, question):
-    for other in ([5, 4], [0, 90]):
-        worlds = serve([90, 0], consistent=True), serve(other, consistent=True)
+    for votes in ([5, 4], [0, 90]):
+        worlds = serve([90, 0], consistent=True), serve(votes, consistent=True)
         code, out, _ = audit(*worlds, *question, *CLAIM, "--trials", "2000")
         assert (code, "one question has one answer" in out) == (5, True)
 
 
 def test_trouble_passes_and_a_request_sent_again_keeps_its_key(serve, question):
-    one, two = serve([5, 4]), serve([4, 5])
-    one.trouble = [503, 429]
-    code, _, err = audit(one, two, *question, *CLAIM, "--trials", "200")
+    output, two = serve([5, 4]), serve([4, 5])
+    output.trouble = [503, 429]
+    code, _, err = audit(output, two, *question, *CLAIM, "--trials", "200")
     assert code in {0, 5}, err
-    repeats = Counter(one.keys)
+    repeats = Counter(output.keys)
     assert max(repeats.values()) == 3
-    assert len(one.seen) == 200
+    assert len(output.seen) == 200
 
 
 def test_a_spent_budget_ends_the_audit_with_what_there_is(serve, question):
@@ -147,24 +147,24 @@ def test_a_spent_budget_ends_the_audit_with_what_there_is(serve, question):
 
 
 def test_the_same_command_goes_on_where_it_was_cut_off(serve, question, tmp_path):
-    one, two = serve([5, 4]), serve([4, 5])
+    output, two = serve([5, 4]), serve([4, 5])
     file = tmp_path / "answers.csv"
     command = [*question, *CLAIM, "--trials", "1000", "--record", file]
     two.trouble = [404]
-    code, _, err = audit(one, two, *command)
+    code, _, err = audit(output, two, *command)
     assert (code, "HTTP 404" in err) == (1, True)
-    assert len(one.seen) == 100
+    assert len(output.seen) == 100
     with file.open("a") as end:
         end.write("with,cut sh")
-    code, out, err = audit(one, two, *command)
+    code, out, err = audit(output, two, *command)
     assert code in {0, 5}, err
-    assert (len(one.seen), len(two.seen)) == (1000, 1000)
+    assert (len(output.seen), len(two.seen)) == (1000, 1000)
     before = file.read_text()
-    assert audit(one, two, *command)[1] == out
+    assert audit(output, two, *command)[1] == out
     assert file.read_text() == before
-    assert len(one.seen) == 1000
+    assert len(output.seen) == 1000
     (tmp_path / "row.json").write_text("[9]")
-    code, _, err = audit(one, two, *command)
+    code, _, err = audit(output, two, *command)
     assert (code, "answers to another question" in err) == (2, True)
 
 

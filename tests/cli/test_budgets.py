@@ -60,9 +60,9 @@ def test_the_total_is_that_of_both_mechanisms_composed(twice):
     for run in ("one", "two"):
         with Ledger(folder / run / "ledger.sqlite", read_only=True) as ledger:
             curves.append(ledger.spent())
-    found = total(folder, "two")
-    assert found["epsilon"] == pytest.approx((curves[0] + curves[1]).epsilon(1e-5), rel=1e-9)
-    assert (found["releases"], found["others"], found["delta"]) == (2, 0, 1e-5)
+    sum_of_both = total(folder, "two")
+    assert sum_of_both["epsilon"] == pytest.approx((curves[0] + curves[1]).epsilon(1e-5), rel=1e-9)
+    assert (sum_of_both["releases"], sum_of_both["others"], sum_of_both["delta"]) == (2, 0, 1e-5)
     assert total(folder, "one")["releases"] == 1
     assert "2 releases" in (folder / "two" / "report.html").read_text()
     label = json.loads((folder / "two" / "privacy-label.json").read_text())
@@ -73,12 +73,12 @@ def test_all_tables_are_listed_in_a_folder_of_the_owners_that_holds_no_name(twic
     folder, *_ = twice
     monkeypatch.chdir(folder)
     for words in (["ledger"], ["ledger", "tables", FOLDER]):
-        code, said, _ = typed(*words)
+        code, output, _ = typed(*words)
         assert code == 0
-        assert said.startswith("private.csv: one person: epsilon at most ")
-        assert said.strip().endswith("by 2 releases")
-    (known,) = json.loads(typed("ledger", "tables", FOLDER, "--json").out)
-    assert known["releases"] == 2
+        assert output.startswith("private.csv: one person: epsilon at most ")
+        assert output.strip().endswith("by 2 releases")
+    (entry,) = json.loads(typed("ledger", "tables", FOLDER, "--json").out)
+    assert entry["releases"] == 2
     assert (folder / FOLDER).stat().st_mode & 0o077 == 0
     assert [path for path in (folder / FOLDER).iterdir() if b"canary" in path.read_bytes()] == []
 
@@ -104,9 +104,9 @@ def test_a_release_that_protects_rows_promises_people_nothing(folder):
     assert total(folder, "people")["others"] == 1
     code, _, err = learn("private.csv", *ROWS, "--out", "more")
     # what protects people protects rows, by basic composition of two ledgers
-    found = total(folder, "more")
-    assert (found["releases"], found["others"]) == (3, 0)
-    assert found["delta"] == pytest.approx(2e-5)
+    sum_of_both = total(folder, "more")
+    assert (sum_of_both["releases"], sum_of_both["others"]) == (3, 0)
+    assert sum_of_both["delta"] == pytest.approx(2e-5)
 
 
 def charge(account, sigma: float, unit: str, run: str) -> float:
@@ -119,9 +119,9 @@ def test_a_unit_that_is_left_out_counts_twice_for_one_that_is_replaced(tmp_path)
     account = Tables(tmp_path / "kept").account(None, rows=np.arange(40.0).reshape(20, 2))
     epsilon = charge(account, 40.0, "row (zero-out)", "a")
     account.close()
-    found = account.spent("row")
-    assert found.epsilon == pytest.approx(2 * epsilon)
-    assert found.delta == pytest.approx((1 + math.exp(epsilon)) * 1e-6)
+    spending = account.spent("row")
+    assert spending.epsilon == pytest.approx(2 * epsilon)
+    assert spending.delta == pytest.approx((1 + math.exp(epsilon)) * 1e-6)
     assert account.spent("row (zero-out)").epsilon == pytest.approx(epsilon)
     assert account.spent("row (add-or-remove)").others == 1  # not known to be covered
     assert account.spent("person").others == 1

@@ -42,16 +42,16 @@ LARGE = {"200 columns", "300 classes", "a cover sheet", "an identifier that repe
 )
 def test_a_messy_export_is_understood_by_one_look(name, tmp_path):
     it = MESSES[name]
-    found = checked(it, tmp_path)
-    assert it.kinds <= {finding["kind"] for finding in found["findings"]}
-    assert bool(found["command"]) is it.usable
+    report = checked(it, tmp_path)
+    assert it.kinds <= {finding["kind"] for finding in report["findings"]}
+    assert bool(report["command"]) is it.usable
     if not it.usable:
-        assert any(finding["weight"] == "refused" for finding in found["findings"])
+        assert any(finding["weight"] == "refused" for finding in report["findings"])
         return
-    assert [option for option in it.options if option not in found["command"]] == []
-    assert found["plan"]["expected"].startswith("epsilon at most 1 at delta ")
+    assert [option for option in it.options if option not in report["command"]] == []
+    assert report["plan"]["expected"].startswith("epsilon at most 1 at delta ")
     quiet = {"semicolons and decimal commas", "signs of thousands", "tabs in UTF-16"}
-    assert name not in quiet or found["findings"] == []
+    assert name not in quiet or report["findings"] == []
 
 
 def test_holes_of_rows_that_are_held_out_are_in_the_command_too(tmp_path):
@@ -130,18 +130,18 @@ def test_a_declared_unit_is_believed_and_the_identifier_is_still_named(tmp_path)
     write(tmp_path, MESSES["an identifier that repeats"])
     code, out, _ = typed("check", *TABLES, "--rows-are-people", "--json")
     assert code == 0
-    found = json.loads(out)
-    assert "unit" not in {finding["kind"] for finding in found["findings"]}
-    assert "--rows-are-people" in found["command"]
-    assert "--drop PatientenNr" in found["command"]
+    report = json.loads(out)
+    assert "unit" not in {finding["kind"] for finding in report["findings"]}
+    assert "--rows-are-people" in report["command"]
+    assert "--drop PatientenNr" in report["command"]
 
 
 def test_data_frames_are_checked_alike():
     table = visits(1500, 0)
-    found = ostraka.check(table, label="ill", public=plain(300, 1))
-    assert ("unit", "PatientenNr") in {(finding.kind, finding.column) for finding in found.findings}
-    assert not found.settled
-    assert "groups=frame['PatientenNr']" in found.command
+    report = ostraka.check(table, label="ill", public=plain(300, 1))
+    assert ("unit", "PatientenNr") in {(finding.kind, finding.column) for finding in report.findings}
+    assert not report.settled
+    assert "groups=frame['PatientenNr']" in report.command
     settled = ostraka.check(table, label="ill", person="PatientenNr")
     assert (settled.unit, settled.n_units) == ("person", 500)
     assert settled.to_dict()["owner_only"]

@@ -91,12 +91,12 @@ def test_a_round_with_keepers_each_role_a_process(start, tmp_path):
     for value in (3, 3, 19, 8):
         _network.send(url, value, sha256=agreed)
     assert tally.wait(PATIENCE) == 0, tally.stderr.read()
-    found = json.loads((tmp_path / "sums.json").read_text())
+    record = json.loads((tmp_path / "sums.json").read_text())
     exact = sum(Tree(0, 20, fanout=5).encode(value).astype(int) for value in (3, 3, 3, 19, 8))
-    assert np.abs(np.array(found["sums"]) - exact).max() < 10 * found["variance"] ** 0.5
-    assert found["n_survivors"] == 5
-    assert found["epsilon"] <= 20
-    assert found["unit"] == "client"
+    assert np.abs(np.array(record["sums"]) - exact).max() < 10 * record["variance"] ** 0.5
+    assert record["n_survivors"] == 5
+    assert record["epsilon"] <= 20
+    assert record["unit"] == "client"
 
 
 def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start, tmp_path):
@@ -123,9 +123,9 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
     for thread in threads:
         thread.join(PATIENCE)
     assert tally.wait(PATIENCE) == 0, tally.stderr.read()
-    found = json.loads((tmp_path / "sums.json").read_text())
-    assert 7 <= found["n_survivors"] <= 9
-    assert abs(sum(found["sums"]) - found["n_survivors"]) < 40
+    record = json.loads((tmp_path / "sums.json").read_text())
+    assert 7 <= record["n_survivors"] <= 9
+    assert abs(sum(record["sums"]) - record["n_survivors"]) < 40
     assert len(failed) <= 2
     (tmp_path / "sums.json").unlink()  # as if it had been killed before it wrote them
     again = collect(
@@ -139,9 +139,9 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
 def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):
     sketch = f"count-min:272:14:{'ab' * 32}"
     size = ("--clients", 10_000, "--epsilon", 1, "--json")
-    found = json.loads(collect("plan", sketch, "--items", 5_000, *size).out)
-    assert found["advice"] == "take the whole vector: its error is smaller"
-    assert found["error of a count in the whole vector"] < found["error of a count in the sketch"]
+    record = json.loads(collect("plan", sketch, "--items", 5_000, *size).out)
+    assert record["advice"] == "take the whole vector: its error is smaller"
+    assert record["error of a count in the whole vector"] < record["error of a count in the sketch"]
     plain = json.loads(collect("plan", "histogram:0:64:64", *size).out)
     assert plain["error of a share"] == pytest.approx(plain["noise in a cell"] / 10_000)
     mean = json.loads(collect("plan", "sum:20:100:6", *size).out)
@@ -180,8 +180,8 @@ def test_a_plan_of_ten_to_the_eight_clients_and_one_among_clients():
 )
 def test_what_is_typed_wrongly_is_told(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = collect(*words)
-    assert found.code != 0
+    refusal = collect(*words)
+    assert refusal.code != 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -207,9 +207,9 @@ def test_the_demonstration_says_first_what_it_lacks_and_writes_a_report_with_pic
     pytest.importorskip("matplotlib")
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "matplotlib", None)
-        said = collect("demo", "--out", tmp_path / "demo")
-    assert said.code == 1
-    assert "matplotlib is not installed: pip install" in said.err
+        claim_output = collect("demo", "--out", tmp_path / "demo")
+    assert claim_output.code == 1
+    assert "matplotlib is not installed: pip install" in claim_output.err
     assert list(tmp_path.iterdir()) == []
     assert "median" in collect("demo", "--out", tmp_path, "--clients", 60).out
     page = (tmp_path / "report.html").read_text()
@@ -221,11 +221,11 @@ def test_the_demonstration_says_first_what_it_lacks_and_writes_a_report_with_pic
 def test_an_enrolment_signs_a_claim_that_a_client_prints(tmp_path):
     me, office = Identity.kept_at(tmp_path / "me"), collect("key", tmp_path / "office").out.strip()
     others = [Identity.fresh() for _ in range(2)]
-    keys = [Keeper.key(one) for one in others]
+    keys = [Keeper.key(keeper) for keeper in others]
     task = Task(Tree(0, 20), sigma=3.0, tally=me.public_key, enrolment=office, keepers=keys)
     (tmp_path / "task.json").write_text(task.to_json())
     enrolling = (tmp_path / "task.json", "--identity", tmp_path / "office", "--folder", tmp_path / "o")
-    tally = Tally(task, me, keepers=[Keeper(task, one) for one in others])
+    tally = Tally(task, me, keepers=[Keeper(task, keeper) for keeper in others])
     with PartyServer(tally, pages=tally.pages) as server:
         process = subprocess.Popen(
             [sys.executable, "-c", RUN, "collect", "send", server.url, "3"],
@@ -233,9 +233,9 @@ def test_an_enrolment_signs_a_claim_that_a_client_prints(tmp_path):
         )  # fmt: skip
         claim = process.stderr.readline().removeprefix("claim: ").strip()
         signature = collect("enrol", enrolling[0], claim, *enrolling[1:]).out
-        said, complaint = process.communicate(signature, timeout=PATIENCE)
+        claim_output, complaint = process.communicate(signature, timeout=PATIENCE)
     assert process.returncode == 0, complaint
-    assert task.sha256 in said
+    assert task.sha256 in claim_output
     assert tally.n_clients == 1
     assert collect("enrol", enrolling[0], "no-claim", *enrolling[1:]).code != 0
 
@@ -249,7 +249,9 @@ def test_an_enrolment_approves_the_roster_of_a_tally(tmp_path):
     (tmp_path / "task.json").write_text(task.to_json())
     enrolling = ("--identity", tmp_path / "office", "--folder", tmp_path / "o")
     tally, clients = Tally(task, me), [Client(task) for _ in range(10)]
-    signatures = collect("enrol", tmp_path / "task.json", *(one.claim for one in clients), *enrolling).out
+    signatures = collect(
+        "enrol", tmp_path / "task.json", *(keeper.claim for keeper in clients), *enrolling
+    ).out
     for client, signature in zip(clients, signatures.split(), strict=True):
         client.certificate = bytes.fromhex(signature)
         tally.receive(client.join())

@@ -51,8 +51,8 @@ def test_what_private_rows_hold_does_not_move_public_features(tmp_path):
 
 
 def test_whole_number_labels_are_numbers_and_others_text(tmp_path):
-    whole = PRIVATE.replace("yes", "1").replace("no\n", "0\n")
-    assert tables(tmp_path, private=whole).y_private.dtype.kind == "i"
+    table_text = PRIVATE.replace("yes", "1").replace("no\n", "0\n")
+    assert tables(tmp_path, private=table_text).y_private.dtype.kind == "i"
     assert tables(tmp_path).y_private.dtype.kind == "U"
 
 
@@ -62,8 +62,8 @@ def test_declared_classes_are_taken_and_checked(tmp_path):
         task = tables(tmp_path, private=PRIVATE.replace("yes", cell), classes=("yes", "no"))
         assert task.y_private.tolist() == ["yes", "no", "no"]
         assert task.unread == {"ill": 1}
-    whole = PRIVATE.replace("yes", "1.5").replace("no\n", "7\n")
-    assert tables(tmp_path, private=whole, classes=("0", "7")).y_private.tolist() == [0, 7, 7]
+    table_text = PRIVATE.replace("yes", "1.5").replace("no\n", "7\n")
+    assert tables(tmp_path, private=table_text, classes=("0", "7")).y_private.tolist() == [0, 7, 7]
 
 
 def test_public_labels_that_are_no_classes_are_refused_or_said(tmp_path):
@@ -74,17 +74,19 @@ def test_public_labels_that_are_no_classes_are_refused_or_said(tmp_path):
     with pytest.raises(ValueError, match=says):
         tables(tmp_path, public=head + "".join(f"{row}.\n" for row in rows))
     task = tables(tmp_path, public=head + "\n".join([*rows, "11,cook,01,maybe"]) + "\n")
-    assert any("1 of 11 public rows" in said and "count as wrong" in said for said in task.said)
-    assert not any("count as wrong" in said for said in tables(tmp_path, public=head + "\n".join(rows)).said)
+    assert any("1 of 11 public rows" in sentence and "count as wrong" in sentence for sentence in task.said)
+    assert not any(
+        "count as wrong" in sentence for sentence in tables(tmp_path, public=head + "\n".join(rows)).said
+    )
 
 
 def test_public_labels_measure_accuracy_where_all_are_known(tmp_path):
-    known = "age,job,zip,ill\n" + "".join(f"{k},cook,01,{'yes' if k > 4 else 'no'}\n" for k in range(10))
-    task = tables(tmp_path, public=known)
+    public = "age,job,zip,ill\n" + "".join(f"{k},cook,01,{'yes' if k > 4 else 'no'}\n" for k in range(10))
+    task = tables(tmp_path, public=public)
     assert (len(task.X_test), len(task.X_public)) == (2, 8)
     tested = sorted(set(range(10)) - set(task.public_rows.tolist()))
     assert sorted(task.y_test.tolist()) == sorted("yes" if k > 4 else "no" for k in tested)
-    assert tables(tmp_path, public=known.replace("yes", "")).y_test is None
+    assert tables(tmp_path, public=public.replace("yes", "")).y_test is None
 
 
 def test_missing_numbers_are_filled_with_the_public_median_on_request(tmp_path):
@@ -201,9 +203,9 @@ def test_columns_become_the_features_that_the_encoder_makes_of_cells(tmp_path):
     np.testing.assert_array_equal(task.X_private, expected)
     assert task.X_private.shape[1] <= 2 + 4 + 200 + 4 + 40
     assert task.shown.dates == (("when", None),)
-    said = " ".join(task.said)
+    notes = " ".join(task.said)
     for words in ("'when' holds dates", "'NA' is read as no number", "'code' holds"):
-        assert words in said
+        assert words in notes
 
 
 def test_a_value_that_may_mean_missing_is_pointed_out_and_can_be_declared(tmp_path):
@@ -223,8 +225,8 @@ def test_sentences_become_topics_that_public_rows_alone_decide(tmp_path):
     task = tables(tmp_path, public=public, private=private)
     assert any("'job' holds sentences" in text for text in task.said)
     topics = task.X_private[:, 1:-1]
-    same, other = np.abs(topics[0] - topics[2]).sum(), np.abs(topics[0] - topics[1]).sum()
-    assert same < other / 10
+    near, distant = np.abs(topics[0] - topics[2]).sum(), np.abs(topics[0] - topics[1]).sum()
+    assert near < distant / 10
     before = tables(tmp_path, public=public).X_public
     np.testing.assert_array_equal(before, task.X_public)
     table = _table.read(tmp_path / "private.csv", public=False)
@@ -244,21 +246,25 @@ def test_codes_are_told_apart_by_their_beginnings(tmp_path):
     task = tables(tmp_path, public=public, private=private)
     assert any("'job' holds 1,260 different texts: they are read as codes" in text for text in task.said)
     letters = [place for place in range(task.X_private.shape[1]) if set(task.X_public[:, place]) == {0, 1}]
-    same = (task.X_private[0, letters] == task.X_private[2, letters]).mean()
-    assert same > (task.X_private[0, letters] == task.X_private[1, letters]).mean()
+    share = (task.X_private[0, letters] == task.X_private[2, letters]).mean()
+    assert share > (task.X_private[0, letters] == task.X_private[1, letters]).mean()
 
 
 @pytest.mark.parametrize(
-    ("cell", "other", "said"),
+    ("cell", "second_cell", "notes"),
     [("31/12/1999", "01/02/2000", "the day first"), ("12/31/1999", "02/01/2000", "the month first")],
 )
-def test_the_public_rows_say_which_part_of_a_date_is_the_day(tmp_path, cell, other, said):
-    public = f"age,job,zip\n{cell},cook,1\n{other},cook,1\n"
-    private = PRIVATE.replace("40,", f"{other},").replace("60,", f"{other},").replace("20,", f"{other},")
+def test_the_public_rows_say_which_part_of_a_date_is_the_day(tmp_path, cell, second_cell, notes):
+    public = f"age,job,zip\n{cell},cook,1\n{second_cell},cook,1\n"
+    private = (
+        PRIVATE.replace("40,", f"{second_cell},")
+        .replace("60,", f"{second_cell},")
+        .replace("20,", f"{second_cell},")
+    )
     task = tables(tmp_path, public=public, private=private)
-    assert any(said in text for text in task.said)
+    assert any(notes in text for text in task.said)
     np.testing.assert_allclose(task.X_private[:, 0], task.X_public[-1, 0] if task.public_rows[-1] else 0)
-    wrong = tables(tmp_path, public=public, private=private.replace(f"bob,{other}", "bob,2000-02-01"))
+    wrong = tables(tmp_path, public=public, private=private.replace(f"bob,{second_cell}", "bob,2000-02-01"))
     assert wrong.X_private[1, 0] == 0.0
     assert wrong.unread == {"age": 1}
 
@@ -269,8 +275,8 @@ def test_a_column_that_numbers_the_rows_is_pointed_out_and_a_measurement_is_not(
     lines = [f"{k + 7},{age},{height:.1f},{age % 2}" for k, (age, height) in enumerate(people)]
     lines = ["visit,age,height,ill", *lines]
     (tmp_path / "rows.csv").write_text("\n".join(lines))
-    asked = _table.read(tmp_path / "rows.csv", public=True)
-    _, said = _schema.understood(asked, ("visit", "age", "height"), as_text=(), fill=False)
-    (only,) = said
+    public = _table.read(tmp_path / "rows.csv", public=True)
+    _, notes = _schema.understood(public, ("visit", "age", "height"), as_text=(), fill=False)
+    (only,) = notes
     assert "column 'visit' holds another whole number in every row" in only
     assert "--drop visit" in only

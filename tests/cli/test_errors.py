@@ -88,9 +88,9 @@ def run(monkeypatch, command, *arguments: str) -> int:
     app = _errors.Group("Probes.")
     _errors.verb(app)(command)
     monkeypatch.setattr(ostraka.cli._verbs, "command", lambda _: app)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as ending:
         ostraka.cli.main(["probe", *arguments])
-    return left.value.code
+    return ending.value.code
 
 
 def test_no_traceback_reaches_the_terminal(monkeypatch, capfd):

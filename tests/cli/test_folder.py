@@ -54,9 +54,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     with pytest.raises(RuntimeError):
         _folder.write(target, fail)
     assert target.read_text() == "old"
-    with target.open() as held:  # whoever reads meanwhile has the old file, whole
+    with target.open() as reader:  # whoever reads meanwhile has the old file, whole
         _folder.write(target, b"new")
-        assert held.read() == "old"
+        assert reader.read() == "old"
     assert target.read_text() == "new"
 
 
@@ -104,12 +104,12 @@ def test_a_hostile_record_is_refused_with_a_sentence(tmp_path, capfd, change):
     sound = json.loads(Result(kind="learn", upper=upper, utility={"student": 0.9}).to_json())
     text = change if isinstance(change, str) else json.dumps({**sound, **change})
     (tmp_path / _folder.RESULT).write_text(text)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as ending:
         cli.main(["report", str(tmp_path)])
-    assert left.value.code == 1
-    told = capfd.readouterr().err
-    assert "unexpected" not in told
-    assert _folder.RESULT in told
+    assert ending.value.code == 1
+    refusal = capfd.readouterr().err
+    assert "unexpected" not in refusal
+    assert _folder.RESULT in refusal
 
 
 def test_what_is_in_a_folder_is_named_for_anybody_and_for_the_owner(tmp_path):

@@ -22,8 +22,8 @@ def numbers(n, rng):
 
 
 def commas(n, rng):
-    made = numbers(n, rng)
-    return made | {"bmi": [str(each).replace(".", ",") for each in made["bmi"]]}
+    table = numbers(n, rng)
+    return table | {"bmi": [str(value).replace(".", ",") for value in table["bmi"]]}
 
 
 def words_of_programs(n, rng):
@@ -37,9 +37,9 @@ def words_of_programs(n, rng):
 
 def holes(n, rng):
     gone = rng.random((3, n)) < 0.1
-    made = {name: values.astype(str) for name, values in numbers(n, rng).items()}
-    made["age"] = np.where(gone[0], "?", np.where(gone[1], "nOnE", made["age"]))
-    return made | {"bmi": np.where(gone[2], "-999", made["bmi"])}
+    table = {name: values.astype(str) for name, values in numbers(n, rng).items()}
+    table["age"] = np.where(gone[0], "?", np.where(gone[1], "nOnE", table["age"]))
+    return table | {"bmi": np.where(gone[2], "-999", table["bmi"])}
 
 
 def dates(n, rng):
@@ -113,8 +113,8 @@ def test_the_printed_lines_and_onnx_predict_what_the_run_predicts_or_the_reason_
     from onnx.reference import ReferenceEvaluator
 
     inputs = columns_of(task.shown.cells, student)
-    said, chances = ReferenceEvaluator(onnx.load(tmp_path / "student.onnx")).run(None, inputs)
-    np.testing.assert_array_equal(said, model.predict(task.X_public))
+    output, chances = ReferenceEvaluator(onnx.load(tmp_path / "student.onnx")).run(None, inputs)
+    np.testing.assert_array_equal(output, model.predict(task.X_public))
     np.testing.assert_allclose(chances, expected, rtol=1e-12, atol=1e-14)
 
 
@@ -128,20 +128,20 @@ def test_rows_on_the_edges_of_bins_stay_in_their_bins_as_onnx(classes, tmp_path)
     model = PATEClassifier(way="counts", epsilon=2.0, delta=1e-5, random_state=0)
     model.fit(X[:2000], y[:2000], X[2000:])
     columns = ("a", "b", "c")
-    shown = _columns.Shown(UNDECLARED, columns, (), (), X[2000:].astype(object))
+    columns_shown = _columns.Shown(UNDECLARED, columns, (), (), X[2000:].astype(object))
     student = model.to_sklearn(columns=columns)
-    told = {"original": model.student_, "shown": shown, "rows": X[2000:]}
-    assert _handover.write_onnx(student, tmp_path, **told) == ""
+    output = {"original": model.student_, "shown": columns_shown, "rows": X[2000:]}
+    assert _handover.write_onnx(student, tmp_path, **output) == ""
     assert (tmp_path / "student.onnx").stat().st_size < 10_000
 
 
 def test_a_model_that_predicts_something_else_or_cannot_be_converted_is_not_written(tmp_path, monkeypatch):
     pytest.importorskip("onnx", reason="pip install '.[onnx]'")
     X = np.random.default_rng(0).normal(size=(100, 2))
-    model, other = (LogisticRegression().fit(X, X[:, 0] > least) for least in (0, 0.5))
-    shown = _columns.Shown(UNDECLARED, ("a", "b"), (), (), X.astype(object))
+    model, second_model = (LogisticRegression().fit(X, X[:, 0] > least) for least in (0, 0.5))
+    columns_shown = _columns.Shown(UNDECLARED, ("a", "b"), (), (), X.astype(object))
     student = by_name(model, X, columns=("a", "b"))
-    why = _handover.write_onnx(student, tmp_path, original=other, shown=shown, rows=X)
+    why = _handover.write_onnx(student, tmp_path, original=second_model, shown=columns_shown, rows=X)
     assert "public rows differently" in why
 
     def fails(*_: object) -> None:

@@ -115,6 +115,6 @@ def test_releases_of_rows_and_people_count_for_labels(tmp_path):
         account.charge(mechanism, unit=unit, key=f"{number}/a", **how)
     spent = {unit: account.spent(unit) for unit in ("label", "row", "person")}
     account.close()
-    assert [one.releases for one in spent.values()] == [3, 2, 1]
-    assert [one.others for one in spent.values()] == [0, 1, 2]
+    assert [price.releases for price in spent.values()] == [3, 2, 1]
+    assert [price.others for price in spent.values()] == [0, 1, 2]
     assert spent["label"].epsilon == pytest.approx(3 * spent["person"].epsilon)

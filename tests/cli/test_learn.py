@@ -61,8 +61,8 @@ def test_a_row_that_is_left_out_has_a_label_of_its_own(tmp_path, monkeypatch):
     assert "zero-out: one row is left out" in err
     assert "between any version of that row and none at all" in " ".join(out.split())
     for name in ("result.json", "privacy-label.json"):
-        said = json.loads((tmp_path / "run" / name).read_text())
-        assert said.get("settings", said)["relation"] == "zero-out"
+        record = json.loads((tmp_path / "run" / name).read_text())
+        assert record.get("settings", record)["relation"] == "zero-out"
     assert "two versions" not in (tmp_path / "run" / "model-card.md").read_text()
 
 
@@ -97,8 +97,8 @@ def test_fixmatch_by_counts_leaves_plain_scikit_learn(tmp_path, monkeypatch):
     fixmatch = pytest.importorskip("ostraka.learn.students.fixmatch", exc_type=ImportError).FixMatch
     settings = fixmatch.of_images
 
-    def quickly(*given, **_):
-        return settings(*given, n_steps=10).set_params(network__n_threads=1)
+    def quickly(*arguments, **_):
+        return settings(*arguments, n_steps=10).set_params(network__n_threads=1)
 
     monkeypatch.setattr(fixmatch, "of_images", quickly)
     code, _, err = learn("--student", "fixmatch", "--epsilon", "3", "--out", tmp_path / "run")
@@ -111,8 +111,8 @@ def test_fixmatch_by_counts_leaves_plain_scikit_learn(tmp_path, monkeypatch):
 
 def test_a_choice_is_printed_with_what_each_way_was_expected_to_give(capsys):
     _show.show_choice(Result(kind="learn", settings={"expected": {"counts": 0.9012, "argmax": 0.5}}))
-    assert "Chosen: counts. Expected accuracy" in (said := capsys.readouterr().out)
-    assert "counts 0.901, argmax 0.500" in said
+    assert "Chosen: counts. Expected accuracy" in (output := capsys.readouterr().out)
+    assert "counts 0.901, argmax 0.500" in output
     _show.show_choice(Result(kind="learn", settings={}))
     assert not capsys.readouterr().out
 
@@ -180,9 +180,9 @@ def test_the_student_predicts_rows_by_name_with_the_lines_that_stand_beside_it(f
     (lines,) = re.findall(r"```python\n(.*?)```", (run / "model-card.md").read_text(), flags=re.DOTALL)
     assert lines.strip() in err
     (run / "rows.csv").write_text("smokes,who,age\nno,x,21\nyes,x,79\n")
-    said = without_the_library(lines, run)
+    output = without_the_library(lines, run)
     (run / "rows.csv").unlink()
-    assert said.split() == ["['well'", "'sick']"]
+    assert output.split() == ["['well'", "'sick']"]
 
 
 def test_the_model_card_has_both_bounds_and_nothing_of_the_owner(finished):
@@ -250,13 +250,13 @@ def test_auto_runs_what_plan_proposes(folder):
 def test_learn_asks_what_plan_printed_and_says_the_same_answers_left(folder):
     numbers = ("--rows", 300, "--classes", 2, "--epsilon", 3, "--public-rows", 60, "--columns", 4)
     ways = json.loads(typed("plan", *numbers, "--json").out)["ways"]
-    planned = next(way for way in ways if way["way"] == "argmax")
+    planned = next(plan for plan in ways if plan["way"] == "argmax")
     table = ("private.csv", "--label", "ill", "--public", "labelled.parquet", "--person", "who")
     code, out, err = learn(*table, *planned["learn"].split(), "--json")
     assert code == 0, err
-    told = json.loads(out)
-    assert told["settings"]["n_answers"] == planned["n_questions"]
-    assert told["upper"]["answers_left"] == planned["answers_left"]
+    record = json.loads(out)
+    assert record["settings"]["n_answers"] == planned["n_questions"]
+    assert record["upper"]["answers_left"] == planned["answers_left"]
 
 
 def test_rows_are_held_out_only_on_request(folder):

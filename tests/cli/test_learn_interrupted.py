@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("same_draws")  # noise may spoil a student,
 
 
 @pytest.mark.parametrize(
-    ("stage", "at"), [("answers", 12), *(pytest.param(*one, marks=pytest.mark.slow) for one in STAGES)]
+    ("stage", "at"), [("answers", 12), *(pytest.param(*stage, marks=pytest.mark.slow) for stage in STAGES)]
 )
 def test_an_interrupted_run_goes_on_and_pays_nothing_twice(folder, monkeypatch, stage, at):
     with monkeypatch.context() as patched:
@@ -79,19 +79,19 @@ def test_nothing_else_is_mixed_into_a_run_and_a_damaged_one_stops(folder, monkey
         interrupt_at(patched, "answers", 1)
         person()
     private, manifest = folder / "private.csv", folder / "run" / "manifest.json"
-    table, whole = private.read_text(), manifest.read_text()
+    table, record = private.read_text(), manifest.read_text()
 
-    def refused(words, code, *more):
-        got, out, err = person(*more)
+    def refused(words, code, *options):
+        got, out, err = person(*options)
         assert (got, out, words in err) == (code, "", True), err
 
     refused("other seed", 2, "--seed", "1")
     private.write_text(csv(rows(602, seed=0)) + "\n")
     refused("other private", 2)
     private.write_text(table)
-    listed = json.loads(whole)
+    listed = json.loads(record)
     manifest.write_text(json.dumps(listed | {"sha256": listed["sha256"][::-1]}))
     refused("manifest is damaged", 1)
-    manifest.write_text(whole)
+    manifest.write_text(record)
     tamper(folder / "run" / "ledger.sqlite", "UPDATE entry SET uses = uses - 1")
     refused("is damaged", 1)

@@ -85,19 +85,19 @@ def test_bad_tables_are_told_in_one_sentence(folder, change, words):
 
 
 @pytest.mark.parametrize(
-    ("private", "said"),
+    ("private", "words"),
     [
         (changed("age", CANARY), "1 cells of column 'age'"),
         (changed("ill", f"well,{CANARY}"), "1 cells of column 'ill'"),
     ],
 )
-def test_a_private_cell_that_cannot_be_read_ends_nothing_and_is_counted_for_the_owner(folder, private, said):
+def test_a_private_cell_that_cannot_be_read_ends_nothing_and_is_counted_for_the_owner(folder, private, words):
     (folder / "private.csv").write_text(private)
     code, _, err = learn("private.csv", *COMMON, "--public", "public.parquet", "--drop", "who")
     assert code in {0, 4}, err
-    assert ("for the owner: " + said in " ".join(err.split())) if said else "for the owner: " not in err
+    assert ("for the owner: " + words in " ".join(err.split())) if words else "for the owner: " not in err
     record = json.loads((folder / "run" / "result.json").read_text())
-    assert list(record["owner"].get("unread", {}).values()) == ([1] if said else [])
+    assert list(record["owner"].get("unread", {}).values()) == ([1] if words else [])
     assert "unread" not in json.dumps({**record, "owner": None})
 
 
@@ -127,13 +127,13 @@ try:
 finally:
     print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
 """
-    for words, code_of_exit, said in (
+    for words, code_of_exit, output in (
         (["--help"], 0, ""),
         (["learn", "nowhere.csv", "--label", "ill", "--holdout", "0.2"], 1, "nowhere.csv: No such file or"),
     ):
         command = [sys.executable, "-c", code, *words]
         run = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
-        assert (run.returncode, said in run.stderr) == (code_of_exit, True), run.stderr
+        assert (run.returncode, output in run.stderr) == (code_of_exit, True), run.stderr
         loaded = set(ast.literal_eval(run.stderr.strip().splitlines()[-1]))
         assert "click" in loaded
         assert not {"numpy", "scipy", "sklearn", "jinja2", "pyarrow", "skops", "numba", "matplotlib"} & loaded
@@ -141,11 +141,11 @@ finally:
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
 @pytest.mark.parametrize(
-    ("more", "n_units"),
+    ("options", "n_units"),
     [(("--public", "labelled.parquet"), 600), (("--holdout", "0.5"), 300)],
 )
 def test_a_delta_that_no_table_of_this_size_allows_is_refused_before_a_row_is_read(
-    folder, monkeypatch, more, n_units, ending
+    folder, monkeypatch, options, n_units, ending
 ):
     table = rows(600, seed=0)
     table.pop("who")
@@ -153,10 +153,10 @@ def test_a_delta_that_no_table_of_this_size_allows_is_refused_before_a_row_is_re
         parquet.write_table(pa.table(table), folder / "private.parquet")
     else:  # a title, blank lines and no end of the last line
         lines = csv(table).replace("\n", "\n\n", 3).replace("\n", "\r\n").rstrip()
-        more = (*more, "--skip-lines", "1")
+        options = (*options, "--skip-lines", "1")
         content = f"made in 2026\n{lines}".encode()
         (folder / f"private.{ending}").write_bytes(gzip.compress(content) if ending == "csv.gz" else content)
     monkeypatch.setattr("ostraka.data.task.tables", lambda *_, **__: pytest.fail("the rows were read"))
-    code, out, err = learn(f"private.{ending}", *COMMON, *more, "--delta", "0.01")
+    code, out, err = learn(f"private.{ending}", *COMMON, *options, "--delta", "0.01")
     assert (code, out) == (2, "")
     assert f"delta must be below 1 / {n_units} units" in err

@@ -56,10 +56,10 @@ def test_a_witness_process_is_asked_by_its_address_and_pays_for_what_was_lost(fi
         try:
             url = process.stdout.readline().strip()
             assert url.startswith("http://127.0.0.1:")
-            grant, seen = ["grant", str(file), "ann"], ["--witness", url]
+            grant, witness = ["grant", str(file), "ann"], ["--witness", url]
 
             def typed(*words):
-                ostraka.cli.ledger.app.main([*words, *seen], standalone_mode=False)
+                ostraka.cli.ledger.app.main([*words, *witness], standalone_mode=False)
 
             typed(*grant, "--epsilon", "1", "--by", "olga")
             shutil.copy(file, tmp_path / "copy")
@@ -129,15 +129,15 @@ def test_a_file_that_is_no_ledger_is_left_alone(tmp_path):
 @pytest.fixture
 def clients(tmp_path):
     """A ledger with a secret, an anchor and two clients, one of whom asked."""
-    one = GNMax(sigma=40.0)
+    price = GNMax(sigma=40.0)
     secret = tmp_path / "secret"
     secret.write_bytes(b"s" * 32)
     options = {"secret": b"s" * 32, "anchor": tmp_path / "anchor"}
     with Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False), **options) as ledger:
         ledger.grant("ann", budget_epsilon=2.0)
         ledger.grant("bob", budget_epsilon=1.0)
-        asked = ChargeRequest(account="ann", key="first", digest="00ff", cost=one, reserve=one, answer=7)
-        ledger.charge_each([asked])
+        charge = ChargeRequest(account="ann", key="first", digest="00ff", cost=price, reserve=price, answer=7)
+        ledger.charge_each([charge])
     return tmp_path / "l", secret, tmp_path / "anchor"
 
 
@@ -178,8 +178,8 @@ def test_grant_sets_what_a_client_may_spend(clients):
     file, secret, anchor = clients
     options = ("--secret", secret, "--anchor", anchor)
     assert "entry 4: eve may spend" in ostraka_ledger("grant", file, "eve", "--epsilon", 0.5, *options)[1]
-    told = json.loads(ostraka_ledger("grant", file, "eve", "--epsilon", 0.7, *options, "--json")[1])
-    assert told == {"seq": 5, "account": "eve", "cap": 0.7, "spent": 0.0, "left": 0.7}
+    record = json.loads(ostraka_ledger("grant", file, "eve", "--epsilon", 0.7, *options, "--json")[1])
+    assert record == {"seq": 5, "account": "eve", "cap": 0.7, "spent": 0.0, "left": 0.7}
     assert json.loads(ostraka_ledger("verify", file, *options, "--json")[1])["anchored"]
     for account, epsilon in (("eve", -1), ("", 1)):
         code, _, err = ostraka_ledger("grant", file, account, "--epsilon", epsilon, *options)
@@ -216,8 +216,8 @@ def test_a_lost_anchor_is_begun_anew_on_demand_only(clients):
     code, _, err = ostraka_ledger("verify", file, "--secret", secret, "--anchor", anchor)
     assert (code, "there is no anchor" in err) == (2, True)
     assert not anchor.exists()
-    told = json.loads(ostraka_ledger("anchor", file, anchor, "--secret", secret, "--json")[1])
-    assert told["charges"] == 3
+    record = json.loads(ostraka_ledger("anchor", file, anchor, "--secret", secret, "--json")[1])
+    assert record["charges"] == 3
     assert ostraka_ledger("verify", file, "--secret", secret, "--anchor", anchor)[0] == 0
     code, _, err = ostraka_ledger("anchor", file, anchor, "--secret", secret)
     assert (code, "exists" in err) == (1, True)

@@ -31,8 +31,8 @@ def text(n, seed):
     rng = np.random.default_rng(seed)
     ill = rng.random(n) < 0.5
     notes = [
-        " ".join([*rng.choice(INNER if each else OUTER, 4), "reported", "by", f"patient{k}"])
-        for k, each in enumerate(ill)
+        " ".join([*rng.choice(INNER if label else OUTER, 4), "reported", "by", f"patient{k}"])
+        for k, label in enumerate(ill)
     ]
     return {"note": notes, "ill": np.where(ill, "inner", "outer")}
 
@@ -47,7 +47,7 @@ def letters(n, seed):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 26, n)
     points = (centres[y] + rng.normal(0, 1, (n, 10))).round(3)
-    return {f"x{k}": points[:, k] for k in range(10)} | {"ill": [chr(65 + each) for each in y]}
+    return {f"x{k}": points[:, k] for k in range(10)} | {"ill": [chr(65 + label) for label in y]}
 
 
 def images(n, seed):
@@ -61,11 +61,11 @@ def bags(n, seed):
     rng = np.random.default_rng(seed)
     y = (rng.random(n) < 0.5).astype(int)
     X = np.zeros((n, 400))
-    for row, each in zip(X, y, strict=True):
+    for row, label in zip(X, y, strict=True):
         row[rng.integers(0, 400, 8)] = 1
-        row[rng.integers(0, 40, 6) + 40 * each] = 1
-    made = sparse.csr_array(X)
-    parts = {name: getattr(made, name) for name in ("data", "indices", "indptr", "shape")}
+        row[rng.integers(0, 40, 6) + 40 * label] = 1
+    matrix = sparse.csr_array(X)
+    parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr", "shape")}
     return {**parts, "format": np.array(b"csr"), "ill": y}
 
 
@@ -96,26 +96,26 @@ USEFUL = {  # the table, its private and public rows, options, what is said, lea
 )
 def test_a_table_as_people_bring_it_gives_a_useful_model(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    make, n_private, n_public, options, said, least = USEFUL[name]
+    make, n_private, n_public, options, sentence, least = USEFUL[name]
     code, out, err = learn(tmp_path, make(n_private, 0), make(n_public, 1), "--json", *options)
     assert code == 0, err
-    assert said in err
+    assert sentence in err
     record = json.loads(out)
     assert record["utility"]["auc" if name == "one in a hundred" else "balanced"] > least
     assert record["upper"]["epsilon"] <= 1
 
 
 @pytest.mark.parametrize(
-    ("way", "says"),
+    ("method", "says"),
     [
         ("counts", ("40 rows are too few for 2 classes", "Nothing was spent. Bring ")),
         ("rounds", ("40 rows are too few for 2 classes", "or --way counts")),
         ("argmax", ("answers of 5 teachers, too few for 2 classes", "spent. Type a larger --eps")),
     ],
 )
-def test_forty_rows_are_refused_before_anything_is_spent(way, says, tmp_path, monkeypatch):
+def test_forty_rows_are_refused_before_anything_is_spent(method, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, out, err = learn(tmp_path, plain(40, 0), plain(60, 1), "--way", way)
+    code, out, err = learn(tmp_path, plain(40, 0), plain(60, 1), "--way", method)
     assert (code, out) == (1, "")
     assert [part for part in says if part not in err] == []
     assert not (tmp_path / "run").exists()

@@ -29,9 +29,9 @@ def test_the_record_of_an_old_run_opens_with_its_bounds(run):
     result = Result.from_json((run / "result.json").read_text())
     assert result.upper["epsilon"] == pytest.approx(7.99665, abs=1e-5)
     assert result.settings["unit"] == "row"
-    code, said, _ = typed("report", run, "--json")
+    code, output, _ = typed("report", run, "--json")
     assert code == 0
-    assert json.loads(said)["epsilon"] == pytest.approx(7.997, abs=1e-3)
+    assert json.loads(output)["epsilon"] == pytest.approx(7.997, abs=1e-3)
     assert "7.997" in (run / "report.html").read_text()
 
 
@@ -41,10 +41,10 @@ def test_an_unfinished_run_of_old_is_not_gone_on_with_and_the_refusal_says_what_
         (run.parent / f"{name}.csv").write_text("a,b,y\n" + "0.1,0.2,0\n0.3,0.4,1\n" * 40)
     tables = (run.parent / "private.csv", "--label", "y", "--public", run.parent / "public.csv", "--out", run)
     size = ("--teachers", 10, "--answers", 5, "--epsilon", 8)
-    code, _, said = typed("learn", *tables, *size, "--allow-overlap", "--keep-teachers", "--yes")
+    code, _, output = typed("learn", *tables, *size, "--allow-overlap", "--keep-teachers", "--yes")
     assert code == 2
-    assert "unfinished run of another version of ostraka" in said
-    assert "type --out with another folder" in said
+    assert "unfinished run of another version of ostraka" in output
+    assert "type --out with another folder" in output
 
 
 def test_the_name_of_a_run_is_what_it_was(run):

@@ -67,5 +67,5 @@ def test_a_dealer_in_its_own_process_deals_until_it_dies(agreed, tmp_path):
 
 
 def test_a_dealer_that_the_agreement_does_not_name_is_refused(agreed, tmp_path):
-    found = typed("parties", "dealer", tmp_path / "agreement.json", "--identity", tmp_path / "another")
-    assert "another dealer" in found.err
+    refusal = typed("parties", "dealer", tmp_path / "agreement.json", "--identity", tmp_path / "another")
+    assert "another dealer" in refusal.err

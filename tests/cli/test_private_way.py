@@ -56,7 +56,7 @@ def is_private(value: object, depth: int = 0) -> bool:
 @contextlib.contextmanager
 def watched():
     """Files of the package, each with its functions that were handed something private."""
-    seen: dict[str, set[str]] = {}
+    files: dict[str, set[str]] = {}
     calls: Counter = Counter()
     inside = False
 
@@ -66,19 +66,19 @@ def watched():
         if event != "call" or inside or not code.co_filename.startswith(ROOT) or not code.co_flags & 2:
             return
         calls[code] += 1
-        if calls[code] > MOST_CALLS or code.co_name in seen.get(code.co_filename, ()):
+        if calls[code] > MOST_CALLS or code.co_name in files.get(code.co_filename, ()):
             return
         inside = True
         try:
             if any(is_private(value) for value in list(frame.f_locals.values())):
-                seen.setdefault(code.co_filename, set()).add(code.co_name)
+                files.setdefault(code.co_filename, set()).add(code.co_name)
         finally:
             inside = False
 
     before = sys.getprofile()
     sys.setprofile(called)
     try:
-        yield seen
+        yield files
     finally:
         sys.setprofile(before)
 
@@ -89,10 +89,12 @@ def test_a_private_row_enters_few_files_between_the_command_and_the_report(tmp_p
     table(Path("public.csv"), 107, 1)
     words = ["learn", "private.csv", "--label", "y", "--public", "public.csv", "--jobs", "1"]
     words += ["--teachers", str(N_TEACHERS), "--answers", "10", "--epsilon", "3", "--yes"]
-    with watched() as seen, pytest.raises(SystemExit) as left:
+    with watched() as files, pytest.raises(SystemExit) as ending:
         ostraka.cli.main(words)
-    assert left.value.code == 0
-    names = {name.removeprefix(ROOT) for name in seen}
+    assert ending.value.code == 0
+    names = {name.removeprefix(ROOT) for name in files}
     assert {"/learn/cli.py", "/learn/classifier.py", "/voters/teachers.py"} <= names
     assert "/report.py" not in names
-    assert len(seen) <= MOST_FILES, {name.removeprefix(ROOT): sorted(found) for name, found in seen.items()}
+    assert len(files) <= MOST_FILES, {
+        name.removeprefix(ROOT): sorted(functions) for name, functions in files.items()
+    }

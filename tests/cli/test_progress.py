@@ -37,9 +37,9 @@ def test_on_a_terminal_there_are_bars_on_stderr_only():
     run = subprocess.Popen([sys.executable, "-c", PROBE], stdout=subprocess.PIPE, stderr=theirs)
     out, _ = run.communicate(timeout=300)
     os.close(theirs)
-    seen = all_of(ours)
+    lines = all_of(ours)
     os.close(ours)
     assert out == b""
-    assert "teachers trained" in seen
-    assert "3/3" in seen
-    assert "━" in seen
+    assert "teachers trained" in lines
+    assert "3/3" in lines
+    assert "━" in lines

@@ -37,10 +37,10 @@ def endpoint(tmp_path, monkeypatch):
         yield server
 
 
-def prompts(server, *more: object) -> tuple[int, str, str]:
+def prompts(server, *options: object) -> tuple[int, str, str]:
     size = ("--teachers", "6", "--answers", "4", "--epsilon", "30")
     model = ("--teacher", "prompts", "--model", f"{server.url}#matcher")
-    return learn("private.csv", "--label", "mood", "--public", "public.csv", *model, *size, *more)
+    return learn("private.csv", "--label", "mood", "--public", "public.csv", *model, *size, *options)
 
 
 def test_prompts_vote_and_the_student_learns_from_the_columns(endpoint, tmp_path):
@@ -81,7 +81,7 @@ def test_greedy_answers_follow_the_likeliest_tokens_of_each_prompt():
             assert len(prompts) == shown == 1
             if prompts == ["refused"]:
                 return [None]
-            said = prompts[0].encode()[len(tokens) : len(tokens) + 1]
-            return [{Token(said) if said else END: -0.1, Token(b"?"): -3.0}]
+            continuation = prompts[0].encode()[len(tokens) : len(tokens) + 1]
+            return [{Token(continuation) if continuation else END: -0.1, Token(b"?"): -3.0}]
 
     assert greedy(Parrot())(["good", "a", "refused", "longer"]) == ["good", "a", "", "long"]

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.usefixtures("same_draws")
 
 def test_the_command_that_it_prints_learns_at_epsilon_one_by_person(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, said, _ = typed("sample", "tables", "--rows", "6000")
+    code, output, _ = typed("sample", "tables", "--rows", "6000")
     assert code == 0
-    program, *words = shlex.split(said.splitlines()[-1])
+    program, *words = shlex.split(output.splitlines()[-1])
     assert program == "ostraka"
     code, out, _ = typed(*words, "--json", "--yes", "--out", "run")
     record = json.loads(out)
@@ -39,15 +39,15 @@ def test_the_command_that_it_prints_learns_at_epsilon_one_by_person(tmp_path, mo
 
 
 def test_the_version_names_the_commit_of_a_checkout():
-    code, said, _ = typed("--version")
+    code, output, _ = typed("--version")
     assert code == 0
-    assert re.fullmatch(r"ostraka \d+\.\d+\.\d+( \(commit [0-9a-f]{12}\))?\n", said)
+    assert re.fullmatch(r"ostraka \d+\.\d+\.\d+( \(commit [0-9a-f]{12}\))?\n", output)
 
 
 def test_a_script_for_a_shell_completes_words():
     for shell in ("bash", "zsh", "fish"):
-        code, said, _ = typed("--completion", shell)
-        assert (code, "ostraka" in said, COMPLETING in said) == (0, True, True), shell
+        code, output, _ = typed("--completion", shell)
+        assert (code, "ostraka" in output, COMPLETING in output) == (0, True, True), shell
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_shell_that_asks_gets_what_a_word_may_become(monkeypatch, capfd, words
     monkeypatch.setenv(COMPLETING, "bash_complete")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as ending:
         ostraka.cli.main([])
-    assert left.value.code == 0
+    assert ending.value.code == 0
     assert {line.partition(",")[2] for line in capfd.readouterr().out.splitlines()} == completed

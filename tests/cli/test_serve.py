@@ -37,23 +37,23 @@ def _pepper(monkeypatch):
     monkeypatch.setenv("OSTRAKA_PEPPER", PEPPER)
 
 
-def serve(run, *more: object) -> tuple[int, str, str]:
-    return typed("serve", run, "--check", *more)
+def serve(run, *options: object) -> tuple[int, str, str]:
+    return typed("serve", run, "--check", *options)
 
 
 def test_check_opens_everything_and_leaves(run, tmp_path):
     db = f"sqlite:///{tmp_path / 'a.sqlite'}"
     code, out, err = serve(run, "--epsilon", 5, "--delta", 1e-6, "--sigma", 30, "--db", db, "--json")
     assert code == 0, err
-    told = json.loads(out)
-    assert (told["teachers"], told["mechanism"], told["left"]) == (50, "GNMax(sigma=30.0)", 5.0)
+    record = json.loads(out)
+    assert (record["teachers"], record["mechanism"], record["left"]) == (50, "GNMax(sigma=30.0)", 5.0)
     code, out, _ = serve(run, "--sigma", 30, "--db", db)
     assert code == 0
     assert "epsilon: 5.0" in out
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "words"),
+    ("options", "code", "words"),
     [
         (("--epsilon", 5), 2, "--epsilon and --delta go together"),
         (("--epsilon", 5, "--delta", 0.5), 2, "--delta must be below 1 / 1150 units"),
@@ -66,17 +66,17 @@ def test_check_opens_everything_and_leaves(run, tmp_path):
         (("--epsilon", 0.001, "--delta", 1e-6), 3, "does not pay for one answer"),
     ],
 )
-def test_wrong_options_are_told(run, more, code, words):
-    got, out, err = serve(run, *more)
+def test_wrong_options_are_told(run, options, code, words):
+    got, out, err = serve(run, *options)
     assert (got, out) == (code, "")
     assert words in err
 
 
 def test_another_budget_or_another_ledger_is_refused_for_it_would_forget_what_was_spent(run, tmp_path):
-    one, other = (("--db", f"sqlite:///{tmp_path / name}") for name in ("a.sqlite", "b.sqlite"))
-    code, _, err = serve(run, "--epsilon", 5, "--delta", 1e-6, *one)
+    first, second = (("--db", f"sqlite:///{tmp_path / name}") for name in ("a.sqlite", "b.sqlite"))
+    code, _, err = serve(run, "--epsilon", 5, "--delta", 1e-6, *first)
     assert code == 0, err
-    for epsilon, db, words in ((6, one, "budget"), (5, other, "anchor")):
+    for epsilon, db, words in ((6, first, "budget"), (5, second, "anchor")):
         code, _, err = serve(run, "--epsilon", epsilon, "--delta", 1e-6, *db)
         assert (code, words in err) == (1, True), err
 
@@ -111,11 +111,11 @@ def test_keys_are_made_rotated_granted_listed_and_revoked(run):
     assert (code, key[:8]) == (0, "ostraka_")
     assert "shown once" in err
     assert key.strip() not in (run / "service" / "keys.json").read_text()
-    other = json.loads(typed("keys", "rotate", run, "dora", "--json")[1])["key"]
+    new_key = json.loads(typed("keys", "rotate", run, "dora", "--json")[1])["key"]
     assert typed("keys", "grant", run, "dora", "--epsilon", 3)[0] == 0
     typed("keys", "revoke", run, "dora", "--number", key.split("_")[1])
     listed = json.loads(typed("keys", "list", run, "--json")[1])
-    assert listed == [{"name": "dora", "role": "client", "epsilon": 3.0, "keys": [other.split("_")[1]]}]
+    assert listed == [{"name": "dora", "role": "client", "epsilon": 3.0, "keys": [new_key.split("_")[1]]}]
     assert "dora: client, epsilon 3, keys" in typed("keys", "list", run)[1]
     code, _, err = typed("keys", "add", run, "dora")
     assert code == 2

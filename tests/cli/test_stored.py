@@ -34,7 +34,7 @@ def place(tmp_path, monkeypatch):
 def spy(monkeypatch, kind, name):
     """The calls of a method."""
     calls, plain = [], getattr(kind, name)
-    monkeypatch.setattr(kind, name, lambda self, *more: calls.append(name) or plain(self, *more))
+    monkeypatch.setattr(kind, name, lambda self, *options: calls.append(name) or plain(self, *options))
     return calls
 
 
@@ -47,16 +47,19 @@ WAYS = {
 
 
 @pytest.mark.parametrize(
-    "way",
-    [pytest.param(way, marks=[pytest.mark.slow] if way in {"filter", "rounds"} else []) for way in WAYS],
+    "method",
+    [
+        pytest.param(method, marks=[pytest.mark.slow] if method in {"filter", "rounds"} else [])
+        for method in WAYS
+    ],
 )
 def test_a_folder_and_a_large_file_read_in_parts_give_what_one_file_gives(
-    place, with_same_draws, monkeypatch, way
+    place, with_same_draws, monkeypatch, method
 ):
     private = parquet.read_table(place / "private.parquet")
     parquet.write_table(private, place / "large.parquet", row_group_size=170)
     csv.write_csv(private, place / "large.csv")
-    more = ("--label", "ill", "--epsilon", "3", "--seed", "1", *WAYS[way], "--public", "public.parquet")
+    options = ("--label", "ill", "--epsilon", "3", "--seed", "1", *WAYS[method], "--public", "public.parquet")
 
     def learned(table, *, in_parts):
         with with_same_draws(), monkeypatch.context() as spied:
@@ -65,7 +68,7 @@ def test_a_folder_and_a_large_file_read_in_parts_give_what_one_file_gives(
                     spied.setattr(f"ostraka.data.task.{name}", size)
                 spied.setattr("ostraka.voters.rows._KEPT", 0)
             readings = spy(spied, ParquetRows, "blocks")
-            code, _, err = learn(table, *more, "--way", way, "--out", f"run of {table}")
+            code, _, err = learn(table, *options, "--way", method, "--out", f"run of {table}")
         assert code in {0, 4}, err
         assert bool(readings) == in_parts
         run = place / f"run of {table}"
@@ -76,15 +79,15 @@ def test_a_folder_and_a_large_file_read_in_parts_give_what_one_file_gives(
 
     whole, labels, files = learned("private.parquet", in_parts=False)
     for table in ("private", "large.parquet", "large.csv"):
-        found, others, other_files = learned(table, in_parts=True)
+        parts_record, others, other_files = learned(table, in_parts=True)
         assert others.equals(labels), table
         assert other_files == files, table
         for part in ("upper", "utility"):
-            assert found[part] == whole[part], table
-        for record in (found, whole):
+            assert parts_record[part] == whole[part], table
+        for record in (parts_record, whole):
             record["owner"].pop("seconds", None)
             record["owner"].get("utility", {}).pop("non_private", None)  # files are not gathered to train it
-        assert found["owner"] == whole["owner"], table
+        assert parts_record["owner"] == whole["owner"], table
 
 
 def test_what_is_wrong_with_one_large_file_is_found_in_its_first_rows(place, monkeypatch):
@@ -123,12 +126,12 @@ def test_an_interrupted_run_goes_on_with_the_same_files_only(place, monkeypatch)
         interrupt_at(broken, "answers", 1)
         assert learn(*command)[0] == 130
     file = place / "private" / "2026.parquet"
-    kept = file.read_bytes()
+    content = file.read_bytes()
     parquet.write_table(parquet.read_table(file).slice(1), file)
     code, _, err = learn(*command)
     assert code == 2
     assert "unfinished run with other private" in " ".join(err.split())
-    file.write_bytes(kept)
+    file.write_bytes(content)
     code, _, err = learn(*command)
     assert code in {0, 4}, err
     assert "going on with run" in err
@@ -136,16 +139,16 @@ def test_an_interrupted_run_goes_on_with_the_same_files_only(place, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
         (("--public", "public.parquet", "--way", "auto"), "type --way filter, counts, rounds or argmax"),
         (("--holdout", "0.2", "--teachers", "40"), "type --public FILE instead of --holdout"),
     ],
 )
-def test_what_needs_the_rows_here_is_refused_at_once(options, said, place):
+def test_what_needs_the_rows_here_is_refused_at_once(options, words, place):
     code, _, err = learn("private", "--label", "ill", "--drop", "who", *options)
     assert code == 2
-    assert said in " ".join(err.replace("│", " ").split())
+    assert words in " ".join(err.replace("│", " ").split())
     assert not (place / "run").exists()
 
 

@@ -36,24 +36,24 @@ def synth(*words, code=0):
     return out, " ".join(err.split())
 
 
-def run(folder, *more, code=0):
-    own = () if "--person" in more else ("--rows-are-people",)
+def run(folder, *options, code=0):
+    people = () if "--person" in options else ("--rows-are-people",)
     tables = (folder / "private.csv", "--schema", folder / "schema.toml", "--out", folder / "run")
-    return synth(*tables, "--yes", *own, *more, code=code)
+    return synth(*tables, "--yes", *people, *options, code=code)
 
 
 def test_rows_generator_record_and_ledger_are_written(folder):
-    said = json.loads(run(folder, "--target", "smokes", "--epsilon", "4", "--rows", "50", "--json")[0])
-    assert said["n_rows"] == 50
-    assert said["epsilon"] <= 4
+    record = json.loads(run(folder, "--target", "smokes", "--epsilon", "4", "--rows", "50", "--json")[0])
+    assert record["n_rows"] == 50
+    assert record["epsilon"] <= 4
     lines = (folder / "run" / "rows.csv").read_text().splitlines()
     assert lines[0] == "smokes,age"
     assert len(lines) == 51
     again = TableGenerator.from_json((folder / "run" / "generator.json").read_text())
     assert len(again.sample(7, random_state=0)["age"]) == 7
-    assert again.result_.upper["epsilon"] == said["epsilon"]
+    assert again.result_.upper["epsilon"] == record["epsilon"]
     with Ledger(folder / "run" / "ledger.sqlite") as ledger:
-        assert ledger.epsilon() == pytest.approx(said["epsilon"])
+        assert ledger.epsilon() == pytest.approx(record["epsilon"])
 
 
 def test_a_larger_table_has_a_smaller_delta(folder, monkeypatch):
@@ -73,9 +73,9 @@ def test_a_generator_that_is_paid_for_is_kept_where_its_rows_are_too_many(folder
 
 
 def test_rows_of_persons_are_written_in_order(folder):
-    said, _ = run(folder, "--person", "who", "--order", "age", "--longest", "3", "--epsilon", "8")
-    assert "for one person" in said
-    assert "private, with noise: " in said
+    output, _ = run(folder, "--person", "who", "--order", "age", "--longest", "3", "--epsilon", "8")
+    assert "for one person" in output
+    assert "private, with noise: " in output
     lines = [line.split(",") for line in (folder / "run" / "rows.csv").read_text().splitlines()]
     assert lines[0] == ["who", "place", "smokes", "age"]  # age is of the schema
     assert [line[:2] for line in lines[1:3]] == [["1", "1"], ["1", "2"]]
@@ -95,13 +95,13 @@ def test_a_schema_of_too_many_categories_is_refused_before_anything_is_charged(f
 def test_rows_without_a_person_are_refused_before_anything_is_written(folder):
     with (folder / "private.csv").open("a") as file:
         file.write("no,40,\n")
-    said = run(folder, "--person", "who", code=1)[1]
-    assert "'who' (--person) is empty in some rows: every row must name" in said
+    output = run(folder, "--person", "who", code=1)[1]
+    assert "'who' (--person) is empty in some rows: every row must name" in output
     assert not (folder / "run").exists()
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "words"),
+    ("options", "code", "words"),
     [
         (["--method", "gan"], 2, "must be one of auto"),
         (["--target", "income"], 2, "must have a column 'income'"),
@@ -119,8 +119,8 @@ def test_rows_without_a_person_are_refused_before_anything_is_written(folder):
         (["--person", "who", "--order", "day"], 1, "no column 'day'"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_is_charged(folder, more, code, words):
-    assert words in run(folder, *more, code=code)[1]
+def test_what_cannot_be_done_is_said_before_anything_is_charged(folder, options, code, words):
+    assert words in run(folder, *options, code=code)[1]
     assert not (folder / "run").exists()
 
 
@@ -132,10 +132,10 @@ def test_a_folder_that_is_not_empty_is_not_overwritten(folder):
 
 def test_a_value_outside_the_schema_ends_nothing_and_is_counted_for_the_owner(folder):
     (folder / "private.csv").write_text("smokes,age,who\nsecretly,40,1\nyes,old,2\nyes,,3\n")
-    _, said = run(folder)
+    _, output = run(folder)
     for name in ("smokes", "age"):
-        assert f"for the owner: 1 cells of column {name!r} are not in the schema" in said
-    assert "secretly" not in said
+        assert f"for the owner: 1 cells of column {name!r} are not in the schema" in output
+    assert "secretly" not in output
 
 
 # --- the page ---
@@ -173,8 +173,8 @@ def test_three_rows_have_a_page_too(folder):
 
 @pytest.mark.parametrize("method", ["particles", "forest", "kmeans", "dpgm", "evolution"])
 def test_every_method_writes_rows_and_a_generator_that_can_be_asked(folder, method):
-    said = run(folder, "--target", "smokes", "--epsilon", "4", "--method", method)[1]
-    assert "generator fitted" in said
+    output = run(folder, "--target", "smokes", "--epsilon", "4", "--method", method)[1]
+    assert "generator fitted" in output
     lines = synth("query", folder / "run", "age>=60, smokes")[0].splitlines()
     assert lines[0].split() == ["smokes", "count", "low", "high"]
     assert [line.split()[0] for line in lines[1:]] == ["no", "yes"]
@@ -190,9 +190,9 @@ def test_a_schema_is_written_from_a_public_table_and_read(folder):
     table = folder / "private.csv"  # stands for a public one
     words = ("schema", table, "--out", folder / "made.toml", "--dictionary", folder / "known.toml")
     assert "look it over" in synth(*words)[0]
-    made = Schema.from_toml(folder / "made.toml")
-    assert made.columns[made.place("age")].edges[-1] == 121
-    assert made.columns[made.place("smokes")].categories == ("no", "yes")
+    schema = Schema.from_toml(folder / "made.toml")
+    assert schema.columns[schema.place("age")].edges[-1] == 121
+    assert schema.columns[schema.place("smokes")].categories == ("no", "yes")
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ def test_other_delimiters_and_encodings_are_found_and_said(tmp_path, delimiter, 
     assert table.names == ["größe", "beruf"]
     assert table.text("beruf") == ["Köchin", "Maler", "Ärztin"]
     np.testing.assert_array_equal(table.numbers("größe")[0], [3.5, np.nan, 1.25])
-    (said,) = table.said
-    assert "between cells" in said
-    assert ("text" in said) == (encoding != "utf-8-sig")
+    (output,) = table.said
+    assert "between cells" in output
+    assert ("text" in output) == (encoding != "utf-8-sig")
 
 
 def test_bytes_that_are_not_utf8_after_a_long_beginning_are_windows_text_and_that_is_said(tmp_path):
@@ -84,8 +84,8 @@ def test_what_is_missing_may_be_declared(tmp_path):
     path = written(tmp_path, "a,b\n-999,x\n2,y\n")
     np.testing.assert_array_equal(read(path).numbers("a")[0], [-999.0, 2.0])
     for numbers in ((), ("a",)):
-        found = read(path, numbers=numbers, missing=["-999"]).numbers("a")[0]
-        np.testing.assert_array_equal(found, [np.nan, 2.0])
+        numbers_of_a = read(path, numbers=numbers, missing=["-999"]).numbers("a")[0]
+        np.testing.assert_array_equal(numbers_of_a, [np.nan, 2.0])
 
 
 def test_columns_read_as_numbers_at_once_are_the_same_and_others_stay_text(tmp_path):
@@ -148,10 +148,10 @@ def test_whole_numbers_are_the_text_that_each_alone_is(kind):
 
 def test_rows_keep_their_place_in_the_file_when_split(tmp_path):
     table = read(written(tmp_path, "a\n0\n1\nx\n3\n"))
-    rest, taken = table.split(np.array([True, False, False, True]))
-    assert rest.text("a") == ["1", "x"]
-    assert taken.text("a") == ["0", "3"]
-    assert rest.row(rest.numbers("a")[1]) == 3
+    private, public = table.split(np.array([True, False, False, True]))
+    assert private.text("a") == ["1", "x"]
+    assert public.text("a") == ["0", "3"]
+    assert private.row(private.numbers("a")[1]) == 3
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def test_a_number_is_learned_by_command_and_handed_over(here):
     assert len(charges(here)) == 6
     student = skops_io().load(here / "run" / "student.skops", trusted=[])
     rows = pd.read_csv("public.csv")
-    said = parquet.read_table("run/labels.parquet").to_pydict()
-    np.testing.assert_allclose(student.predict(rows.iloc[said["row"]]), said["number"])
+    labels = parquet.read_table("run/labels.parquet").to_pydict()
+    np.testing.assert_allclose(student.predict(rows.iloc[labels["row"]]), labels["number"])
 
 
 def test_an_interrupted_run_goes_on_and_pays_for_nothing_twice(here, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_check_names_what_is_doubtful_about_numbers_and_the_command(here):
     table.loc[6, "price"] = 99.0
     table["copy"] = 1 - table["price"]
     columns = ostraka.data.task.Columns(label="price", bounds=(0.0, 20.0), drop=("who",))
-    found = ostraka.check(table, public=homes(300, seed=1).assign(copy=0.5), columns=columns)
-    kinds = {finding.kind for finding in found.findings}
+    findings = ostraka.check(table, public=homes(300, seed=1).assign(copy=0.5), columns=columns)
+    kinds = {finding.kind for finding in findings.findings}
     assert {"rows without a label", "numbers beyond bounds", "gives the label away"} <= kinds
-    assert "PATERegressor(bounds=(0.0, 20.0)" in found.command
+    assert "PATERegressor(bounds=(0.0, 20.0)" in findings.command

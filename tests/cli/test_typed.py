@@ -103,17 +103,17 @@ def files(tmp_path, monkeypatch):
         ("answers.csv", "query,label", [f"{k % 5},{k % 3}" for k in range(60)]),
         ("with.csv", "answer,x", [f"{k % 3},{k}" for k in range(200)]),
         ("one.csv", "answer", ["1"]),
-        ("floats.csv", "answer", [f"{each:.4f}" for each in rng.random(200)]),
+        ("floats.csv", "answer", [f"{value:.4f}" for value in rng.random(200)]),
     ):
         (tmp_path / name).write_text("\n".join([column, *cells]) + "\n")
     return tmp_path
 
 
-@pytest.mark.parametrize(("words", "code", "said"), MISTAKES, ids=[words for words, *_ in MISTAKES])
-def test_a_mistake_is_refused_in_words_about_it(words, code, said, files):
+@pytest.mark.parametrize(("words", "code", "sentence"), MISTAKES, ids=[words for words, *_ in MISTAKES])
+def test_a_mistake_is_refused_in_words_about_it(words, code, sentence, files):
     before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
     got, out, err = typed(*shlex.split(words))
-    assert (got, said in out + err) == (code, True), err
+    assert (got, sentence in out + err) == (code, True), err
     assert "interrupted" not in out + err
     assert {path: path.read_bytes() for path in files.rglob("*") if path.is_file()} == before
 

@@ -44,7 +44,7 @@ class KeptRound(Summed):
     def __init__(self, encoding=None, *, n_keepers=2, folder=None, **options):
         self.me = Identity.fresh()
         self.identities = [Identity.fresh() for _ in range(n_keepers)]
-        keys = [Keeper.key(one) for one in self.identities]
+        keys = [Keeper.key(keeper) for keeper in self.identities]
         settings = {"sigma": 4.0, "noise": "tally", **options}
         self.task = Task(
             encoding or Tree(0, 20, fanout=5), tally=self.me.public_key, keepers=keys, **settings
@@ -55,8 +55,8 @@ class KeptRound(Summed):
     def restart(self):
         """New processes with the same folders."""
         self.keepers = [
-            Keeper(self.task, one, folder=self.folder and self.folder / f"keeper{place}")
-            for place, one in enumerate(self.identities)
+            Keeper(self.task, keeper, folder=self.folder and self.folder / f"keeper{place}")
+            for place, keeper in enumerate(self.identities)
         ]
         if getattr(self, "tally", None) and self.tally._log:
             self.tally._log.close()

@@ -60,19 +60,19 @@ class Round(Office):
     lying=st.booleans(),
 )
 def test_whoever_vanishes_the_sum_is_exact_or_the_round_fails_by_name(vanish, lying):
-    one, values = Round(lying=lying, missing=0.25, colluding=0.05), list(range(12))
-    masked = one.run(values, vanish)
+    collection, values = Round(lying=lying, missing=0.25, colluding=0.05), list(range(12))
+    masked = collection.run(values, vanish)
     try:
-        sums = one.tally.close().open()
+        sums = collection.tally.close().open()
     except PartyError as error:
         assert error.parties  # noqa: PT017  (either outcome is right)
     else:
-        np.testing.assert_array_equal(sums, one.plain([values[k] for k in masked]))
+        np.testing.assert_array_equal(sums, collection.plain([values[k] for k in masked]))
 
 
 def test_progress_can_be_asked_while_messages_come():
-    one = Round()
-    clients = one.until("share", list(range(9)))
+    collection = Round()
+    clients = collection.until("share", list(range(9)))
 
     class Coming(dict):  # a message that is counted while others are looked through
         def __iter__(self):
@@ -80,32 +80,34 @@ def test_progress_can_be_asked_while_messages_come():
                 yield key
                 self["share", 99] = b""
 
-    one.tally._state._digests = Coming({("share", 98): b""})
-    assert one.tally.progress == (0, 9)
-    one.tally.receive(one.answer(clients[0]))
-    assert one.tally.progress == (1, 9)
+    collection.tally._state._digests = Coming({("share", 98): b""})
+    assert collection.tally.progress == (0, 9)
+    collection.tally.receive(collection.answer(clients[0]))
+    assert collection.tally.progress == (1, 9)
 
 
 def test_too_many_who_vanish_fail_the_round_and_are_named():
-    one = Round(missing=0.0, colluding=0.3, least=9, most=20)
-    one.run(list(range(14)), dict.fromkeys(range(10), "unmask"))
+    collection = Round(missing=0.0, colluding=0.3, least=9, most=20)
+    collection.run(list(range(14)), dict.fromkeys(range(10), "unmask"))
     with pytest.raises(PartyError, match="10 survivors did not answer") as caught:
-        one.tally.close()
+        collection.tally.close()
     assert len(caught.value.parties) == 10
 
 
 @pytest.mark.statistical
 @pytest.mark.usefixtures("same_draws")
 def test_shares_of_noise_suffice_for_the_fewest_honest_survivors():
-    one = Round(Histogram(0, 1, cells=3000), noise="clients", sigma=5.0, least=10, most=14, colluding=0.1)
+    collection = Round(
+        Histogram(0, 1, cells=3000), noise="clients", sigma=5.0, least=10, most=14, colluding=0.1
+    )
     values = np.linspace(0, 1, 12)
-    masked = one.run(values, {0: "mask", 1: "mask"})
-    noise = one.tally.close().open() - one.plain(values[masked])
+    masked = collection.run(values, {0: "mask", 1: "mask"})
+    noise = collection.tally.close().open() - collection.plain(values[masked])
     low, high = chi2.ppf([FALSE_ALARM, 1 - FALSE_ALARM], 3000)
-    share = one.task.share(12)
+    share = collection.task.share(12)
     assert share == 25.0 / (10 - 2)  # planted: shares sized for all 12 clients would be 25 / 12
     assert low * 0.98 < (noise.astype(float) ** 2).sum() / (10 * share) < high * 1.02
-    assert one.tally.variance == pytest.approx(10 * share)
+    assert collection.tally.variance == pytest.approx(10 * share)
     assert (10 - 2) * share >= 25.0
     assert not low * 0.98 < (noise.astype(float) ** 2).sum() / (10 * 25.0 / 12) < high * 1.02
 
@@ -113,62 +115,62 @@ def test_shares_of_noise_suffice_for_the_fewest_honest_survivors():
 @pytest.mark.statistical
 def test_a_client_that_is_called_missing_after_it_sent_stays_unreadable():
     # the recovery of Melis 2018: survivors tell the masks of whoever the tally calls missing
-    one = Round(Histogram(0, 1, cells=20_000))
-    clients = one.until("mask", values := [0.5] * 12)
-    messages = [one.answer(client, value) for client, value in zip(clients, values, strict=True)]
+    collection = Round(Histogram(0, 1, cells=20_000))
+    clients = collection.until("mask", values := [0.5] * 12)
+    messages = [collection.answer(client, value) for client, value in zip(clients, values, strict=True)]
     victim = clients[0]
     for message in messages[1:]:
-        one.tally.receive(message)
-    one.tally.advance()
+        collection.tally.receive(message)
+    collection.tally.advance()
     with pytest.raises(PartyError, match="too late"):
-        one.tally.receive(messages[0])
+        collection.tally.receive(messages[0])
     for client in clients[1:]:
-        one.tally.receive(one.answer(client))
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain(values[1:]))
-    inner = one.tally._state
+        collection.tally.receive(collection.answer(client))
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain(values[1:]))
+    inner = collection.tally._state
     place = inner._places[bytes.fromhex(victim.key)]
     vector = np.frombuffer(messages[0][16 + 4 + 32 :], dtype="<u4")
-    known = np.zeros(len(vector), dtype=np.uint32)
+    masks = np.zeros(len(vector), dtype=np.uint32)
     for peer, key in inner.keys_of_missing(place):
-        known += mask(key, size=len(vector)) * np.uint32(1 if peer < place else 2**32 - 1)
-    left = vector + known  # what survivors added for the victim is what it took away
-    assert looks_uniform(left)
+        masks += mask(key, size=len(vector)) * np.uint32(1 if peer < place else 2**32 - 1)
+    unmasked = vector + masks  # what survivors added for the victim is what it took away
+    assert looks_uniform(unmasked)
     # every share of the victim that was told is one of its mask secret
-    assert {told[place][0] for told in inner._answers.values() if place in told} == {0}
-    assert not looks_uniform(left - mask(victim._masking._seed, size=len(left)))
+    assert {answer[place][0] for answer in inner._answers.values() if place in answer} == {0}
+    assert not looks_uniform(unmasked - mask(victim._masking._seed, size=len(unmasked)))
 
 
-def survivors(one, alive, *, n=None) -> bytes:
-    gathering = one.tally._state
+def survivors(collection, alive, *, n=None) -> bytes:
+    gathering = collection.tally._state
     return kind_of("survivors", gathering.roster.digest) + numbers([len(alive) if n is None else n, *alive])
 
 
 def test_a_client_answers_for_one_set_of_survivors_and_never_tells_both_shares():
-    one = Round()
-    clients = one.until("unmask", list(range(12)))
+    collection = Round()
+    clients = collection.until("unmask", list(range(12)))
     client = clients[0]
-    answer = one.answer(client)
-    each = 4 + 1 + 33
-    told = [places(answer[at : at + 4])[0] for at in range(16 + 4 + 32, len(answer), each)]
-    assert len(told) == len(set(told))
-    place = one.tally._state._places[bytes.fromhex(client.key)]
-    fewer = one.tally._state._graph[place].tolist()[1:]
+    answer = collection.answer(client)
+    size = 4 + 1 + 33
+    senders = [places(answer[at : at + 4])[0] for at in range(16 + 4 + 32, len(answer), size)]
+    assert len(senders) == len(set(senders))
+    place = collection.tally._state._places[bytes.fromhex(client.key)]
+    fewer = collection.tally._state._graph[place].tolist()[1:]
     with pytest.raises(PartyError, match="answers 'unmask' once"):
-        client.unmask(survivors(one, fewer, n=11))
+        client.unmask(survivors(collection, fewer, n=11))
 
 
 @pytest.mark.parametrize("lying", [False, True])
 def test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told(lying):
-    one = Round(lying=lying, least=8)
-    clients = one.until("confirm" if lying else "unmask", list(range(12)))
+    collection = Round(lying=lying, least=8)
+    clients = collection.until("confirm" if lying else "unmask", list(range(12)))
     client = clients[0]
-    place = one.tally._state._places[bytes.fromhex(client.key)]
-    few = sorted([*one.tally._state._graph[place].tolist()[:6], place] if lying else [])
+    place = collection.tally._state._places[bytes.fromhex(client.key)]
+    few = sorted([*collection.tally._state._graph[place].tolist()[:6], place] if lying else [])
     work = client.confirm if lying else client.unmask
     with pytest.raises(PartyError, match="needs 8 survivors"):
-        work(survivors(one, few, n=7))
+        work(survivors(collection, few, n=7))
     with pytest.raises(PartyError, match="is at 'done'"):
-        work(survivors(one, list(range(12)), n=12))
+        work(survivors(collection, list(range(12)), n=12))
 
 
 @pytest.mark.parametrize("whose", ["a neighbour's again", "its own"])
@@ -201,37 +203,37 @@ def test_survivors_are_different_clients_in_order(lying):
 
 @pytest.mark.parametrize("told_of_all", [True, False])
 def test_a_lying_tally_gets_no_second_set_confirmed(told_of_all):
-    one = Round(lying=True, least=8, colluding=0.05, missing=0.1)
-    clients = one.until("confirm", list(range(12)))
-    inner = one.tally._state
+    collection = Round(lying=True, least=8, colluding=0.05, missing=0.1)
+    clients = collection.until("confirm", list(range(12)))
+    inner = collection.tally._state
     at = {inner._places[bytes.fromhex(client.key)]: client for client in clients}
-    victim, asked = 0, 5
+    victim, survivor = 0, 5
     # of the neighbours of one client, half are told that all survive, half that the victim does not
     everybody, without = list(range(12)), list(range(1, 12))
-    peers = [peer for peer in inner._graph[asked].tolist() if peer != victim]
+    peers = [peer for peer in inner._graph[survivor].tolist() if peer != victim]
     signed = {}
     for number, place in enumerate(peers):
-        message = at[place].confirm(survivors(one, everybody if number % 2 else without))
+        message = at[place].confirm(survivors(collection, everybody if number % 2 else without))
         signed[place] = message[16 + 4 + 32 :]
-    at[asked].confirm(survivors(one, everybody if told_of_all else without))
+    at[survivor].confirm(survivors(collection, everybody if told_of_all else without))
     body = b"".join(numbers([peer]) + signed[peer] for peer in peers)
     with pytest.raises(PartyError, match="must confirm the survivors"):
-        at[asked].unmask(kind_of("confirmations", inner.roster.digest) + body)
+        at[survivor].unmask(kind_of("confirmations", inner.roster.digest) + body)
     with pytest.raises(PartyError, match="not among the survivors"):
-        at[victim].confirm(survivors(one, without))
+        at[victim].confirm(survivors(collection, without))
 
 
 @pytest.mark.parametrize("lying", [False, True])
 def test_a_tally_that_withholds_shares_opens_no_sum_of_a_part_of_the_survivors(lying):
-    one = Round(lying=lying, least=11, colluding=0.05, missing=0.1)
-    clients = one.until("mask", list(range(12)))
-    inner = one.tally._state
+    collection = Round(lying=lying, least=11, colluding=0.05, missing=0.1)
+    clients = collection.until("mask", list(range(12)))
+    inner = collection.tally._state
     places_of = [inner._places[bytes.fromhex(client.key)] for client in clients]
     inside = sorted(places_of)[
         :10
     ]  # the tally delivers shares among these, and says that all twelve survived
     for client, place in zip(clients, places_of, strict=True):
-        message = one.tally.outbox(bytes.fromhex(client.key))
+        message = collection.tally.outbox(bytes.fromhex(client.key))
         if place in inside:
             peers = [peer for peer in inner._graph[place].tolist() if peer in inside]
             shares = [numbers([peer]) + inner._sealed[peer][place] for peer in peers]
@@ -241,7 +243,7 @@ def test_a_tally_that_withholds_shares_opens_no_sum_of_a_part_of_the_survivors(l
     for client, place in zip(clients, places_of, strict=True):
         peers = inner._graph[place].tolist()
         answer = client.confirm if lying else client.unmask
-        message = survivors(one, list(range(12)) if lying else peers, n=12)
+        message = survivors(collection, list(range(12)) if lying else peers, n=12)
         withheld = len(set(peers) - set(inside)) if place in inside else 0
         if withheld:
             refusals += 1
@@ -255,15 +257,19 @@ def test_a_tally_that_withholds_shares_opens_no_sum_of_a_part_of_the_survivors(l
 
 
 def test_a_roster_without_the_word_of_the_enrolment_is_refused_by_tally_and_client():
-    one = Round(lying=True)
-    clients = one.clients(10)
+    collection = Round(lying=True)
+    clients = collection.clients(10)
     for client in clients:
-        one.tally.receive(client.join())
-    for wrong in (b"", bytes(96), approval(one.task, Identity.fresh(), one.tally.entries(), round_=0)):
+        collection.tally.receive(client.join())
+    for wrong in (
+        b"",
+        bytes(96),
+        approval(collection.task, Identity.fresh(), collection.tally.entries(), round_=0),
+    ):
         with pytest.raises(PartyError, match=r"approval|signature"):
-            one.tally.advance(wrong)
-    one.tally.advance(one.approval())
-    message = one.tally.outbox(bytes.fromhex(clients[0].key))
+            collection.tally.advance(wrong)
+    collection.tally.advance(collection.approval())
+    message = collection.tally.outbox(bytes.fromhex(clients[0].key))
     invented = message[:-128] + message[-256:-128]
     with pytest.raises(PartyError, match="signature"):
         clients[0].share(invented)
@@ -279,22 +285,22 @@ def flipped(message: bytes, place: int) -> bytes:
     "change", [lambda m: b"", lambda m: m[:-1], lambda m: m + b"\0", lambda m: flipped(m, 0)]
 )
 def test_clients_refuse_what_a_tally_should_not_say(stage, change):
-    one = Round()
-    client = one.until(stage, list(range(12)))[0]
-    message = change(one.tally.outbox(bytes.fromhex(client.key)))
+    collection = Round()
+    client = collection.until(stage, list(range(12)))[0]
+    message = change(collection.tally.outbox(bytes.fromhex(client.key)))
     with pytest.raises(PartyError, match="the client refuses"):
         client.mask(3, message) if stage == "mask" else getattr(client, stage)(message)
 
 
 @pytest.mark.parametrize("lying", [False, True])
 def test_a_client_that_lies_about_shares_ends_no_round(lying):
-    one, values = Round(lying=lying, least=8, colluding=0.05), list(range(12))
-    clients = one.clients(len(values))
+    collection, values = Round(lying=lying, least=8, colluding=0.05), list(range(12))
+    clients = collection.clients(len(values))
     liar = clients[5]
     while True:
-        stage = one.tally.stage
+        stage = collection.tally.stage
         for client, value in zip(clients, values, strict=True):
-            message = client.join() if stage == "join" else one.answer(client, value)
+            message = client.join() if stage == "join" else collection.answer(client, value)
             if client is liar and stage == "share":  # its last two seals are wrong
                 message = message[:-100] + os.urandom(100)
             if client is liar and stage == "unmask":  # and so are all shares that it tells
@@ -303,17 +309,17 @@ def test_a_client_that_lies_about_shares_ends_no_round(lying):
                     message[at : at + 5] + os.urandom(32) + b"\0" for at in range(head, len(message), size)
                 ]
                 message = message[:head] + b"".join(parts)
-            one.tally.receive(message)
+            collection.tally.receive(message)
         if stage == "unmask":
             break
-        one.tally.advance(one.approval() if stage == "join" else b"")
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain(values))
+        collection.tally.advance(collection.approval() if stage == "join" else b"")
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain(values))
 
 
 def test_too_many_wrong_seals_are_refused():
-    one = Round()
-    client = one.until("mask", list(range(12)))[0]
-    message = one.tally.outbox(bytes.fromhex(client.key))
+    collection = Round()
+    client = collection.until("mask", list(range(12)))[0]
+    message = collection.tally.outbox(bytes.fromhex(client.key))
     with pytest.raises(PartyError, match="neighbours are needed"):
         client.mask(
             3,
@@ -324,10 +330,10 @@ def test_too_many_wrong_seals_are_refused():
 
 @pytest.mark.parametrize("stage", ["share", "mask", "unmask"])
 def test_the_tally_takes_one_message_of_each_exchange_and_only_from_its_sender(stage):
-    one = Round()
-    clients = one.until(stage, list(range(12)))
-    message = one.answer(clients[0], 3)
-    before = copy.deepcopy(one.tally._state.total)
+    collection = Round()
+    clients = collection.until(stage, list(range(12)))
+    message = collection.answer(clients[0], 3)
+    before = copy.deepcopy(collection.tally._state.total)
     ticket = flipped(message, 16 + 4 + 5)  # another client knows the place, not the ticket
     for wrong, why in (
         (ticket, "not from client"),
@@ -337,72 +343,72 @@ def test_the_tally_takes_one_message_of_each_exchange_and_only_from_its_sender(s
         (b"", "another task or round"),
     ):
         with pytest.raises(PartyError, match=why):
-            one.tally.receive(wrong)
-    np.testing.assert_array_equal(one.tally._state.total, before)
-    one.tally.receive(message)
-    one.tally.receive(message)
+            collection.tally.receive(wrong)
+    np.testing.assert_array_equal(collection.tally._state.total, before)
+    collection.tally.receive(message)
+    collection.tally.receive(message)
     with pytest.raises(PartyError, match="answered this exchange already"):
-        one.tally.receive(flipped(message, -1))
+        collection.tally.receive(flipped(message, -1))
 
 
 def test_too_few_clients_stop_every_exchange():
-    one = Round(least=8)
+    collection = Round(least=8)
     for _ in range(7):
-        one.tally.receive(Client(one.task).join())
+        collection.tally.receive(Client(collection.task).join())
     with pytest.raises(PartyError, match="needs 8 clients, and 7 joined"):
-        one.tally.advance()
-    one = Round(least=8)
-    clients = one.until("share", list(range(12)))
+        collection.tally.advance()
+    collection = Round(least=8)
+    clients = collection.until("share", list(range(12)))
     for client in clients[:7]:
-        one.tally.receive(one.answer(client))
+        collection.tally.receive(collection.answer(client))
     with pytest.raises(PartyError, match="7 sent shares"):
-        one.tally.advance()
+        collection.tally.advance()
 
 
 def test_more_wrong_shares_than_can_be_corrected_are_noticed_and_no_honest_client_is_named():
-    one = Round()
-    one.run(list(range(12)))
-    inner, peer = one.tally._state, 5
+    collection = Round()
+    collection.run(list(range(12)))
+    inner, peer = collection.tally._state, 5
     for holder in inner._graph[peer].tolist()[:4]:
         flag, share = inner._answers[holder][peer]
         inner._answers[holder][peer] = flag, flipped(share, 0)
     with pytest.raises(PartyError, match="the secrets of 1 of 12 clients are not recovered") as caught:
-        one.tally.close()
+        collection.tally.close()
     assert caught.value.parties == ()
 
 
 def test_a_restarted_tally_goes_on_in_every_exchange(tmp_path):
-    one = Round(folder=tmp_path)
-    values, restart = list(range(12)), one.restart
-    clients = [Client(one.task) for _ in values]
+    collection = Round(folder=tmp_path)
+    values, restart = list(range(12)), collection.restart
+    clients = [Client(collection.task) for _ in values]
     for client in clients:
-        one.tally.receive(client.join())
+        collection.tally.receive(client.join())
         restart()
     for _ in range(3):
-        one.tally.advance()
+        collection.tally.advance()
         restart()
         for client, value in zip(clients[:-1], values, strict=False):
-            one.tally.receive(one.answer(client, value))
+            collection.tally.receive(collection.answer(client, value))
         restart()
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain(values[:-1]))
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain(values[:-1]))
     restart()
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain(values[:-1]))
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain(values[:-1]))
 
 
 def test_a_client_joins_a_round_once_not_after_a_restart_either(tmp_path):
-    one = Round()
-    Client(one.task, folder=tmp_path).join()
+    collection = Round()
+    Client(collection.task, folder=tmp_path).join()
     with pytest.raises(PartyError, match="answered this round"):
-        Client(one.task, folder=tmp_path).join()
+        Client(collection.task, folder=tmp_path).join()
     with pytest.raises(PartyError, match="has not joined"):
-        Client(one.task).share(b"")
+        Client(collection.task).share(b"")
     with pytest.raises(ValueError, match="trusts clients"):
-        Client(one.task).report(3)
+        Client(collection.task).report(3)
 
 
 def test_each_pair_has_a_mask_of_its_own_in_each_round():
-    one = Round()
-    clients = one.until("mask", list(range(12)))
+    collection = Round()
+    clients = collection.until("mask", list(range(12)))
     client = clients[0]._masking
     streams = [
         pair_mask(

@@ -72,9 +72,9 @@ def test_the_sum_of_the_survivors_is_that_of_numpy(case, trust, noise, vanishing
     options = {"sigma": 1.5, "noise": trust if noise == "parties" else "tally", "least": 8, "most": 20}
     values, gone = [value(k) for k in range(N)], VANISHING[vanishing]
     if trust == "keepers":
-        keys = [Keeper.key(one) for one in others]
+        keys = [Keeper.key(keeper) for keeper in others]
         task = Task(encoding, tally=me.public_key, keepers=keys, **options)
-        tally = Tally(task, me, keepers=[Keeper(task, one) for one in others])
+        tally = Tally(task, me, keepers=[Keeper(task, keeper) for keeper in others])
         survivors = [k for k in range(N) if k not in gone]
         for k in survivors:
             tally.receive(Client(task).report(values[k]))

@@ -53,19 +53,19 @@ def test_the_published_client_takes_the_task_and_its_aggregate_is_released(case)
     encoding, answers = CASES[case]
     task = task_of(encoding)
     out = exported(task, leader="https://a.example/", helper="https://b.example/")
-    asked = {"client": out["client"], "measurements": [measurement(task, one) for one in answers]}
+    request = {"client": out["client"], "measurements": [measurement(task, value) for value in answers]}
     run = subprocess.run(
         ["node", "--no-warnings", "--input-type=module", "-e", SCRIPT],
-        cwd=Path(modules).parent, input=json.dumps(asked), capture_output=True, text=True, check=False,
+        cwd=Path(modules).parent, input=json.dumps(request), capture_output=True, text=True, check=False,
         timeout=60,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    told = json.loads(run.stdout)
-    uploads = [url for method, url, _ in told["seen"] if method == "PUT"]
+    reply = json.loads(run.stdout)
+    uploads = [url for method, url, _ in reply["seen"] if method == "PUT"]
     assert uploads == [f"https://a.example/tasks/{out['client']['id']}/reports"] * 4
-    plain = sum(encoding.encode(one).astype(int) for one in answers)
-    np.testing.assert_array_equal(np.atleast_1d(told["result"]), plain)
-    private = sums(task, told["result"], n_clients=4)
+    plain = sum(encoding.encode(value).astype(int) for value in answers)
+    np.testing.assert_array_equal(np.atleast_1d(reply["result"]), plain)
+    private = sums(task, reply["result"], n_clients=4)
     with Ledger(":memory:", budget=Budget(epsilon=20.0, delta=1e-6, adaptive=False)) as ledger:
         answer = release(task.mechanism, private, ledger=ledger)
     assert 0 < np.abs(answer - plain).max() < 14 * 6.0

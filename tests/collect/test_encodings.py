@@ -59,7 +59,7 @@ def test_two_encodings_lie_within_the_stated_norms_and_some_reach_them(encoding,
     vectors = [signed(encoding.encode(value)) for value in values] + [
         np.zeros(encoding.cells, dtype=np.int64)
     ]
-    apart = [one - two for one, two in itertools.combinations(vectors, 2)]
+    apart = [left_vector - two for left_vector, two in itertools.combinations(vectors, 2)]
     l1 = max(np.abs(move).sum() for move in apart)
     l2 = max(math.sqrt((move**2).sum()) for move in apart)
     assert l1 <= encoding.l1
@@ -168,7 +168,7 @@ def test_encodings_out_of_range_are_refused(make):
 
 
 @pytest.mark.parametrize(
-    "found",
+    "document",
     [
         None,
         [],
@@ -181,9 +181,9 @@ def test_encodings_out_of_range_are_refused(make):
         {"kind": "Grid", "x": 7, "y": [0, 1], "shape": [2, 2], "at_most": 1},
     ],
 )
-def test_other_json_is_no_encoding(found):
+def test_other_json_is_no_encoding(document):
     with pytest.raises(ValueError, match=r"must|has the fields|wrong kind"):
-        _form.read(found)
+        _form.read(document)
 
 
 # sketches
@@ -204,11 +204,11 @@ def test_count_min_is_never_too_low_and_merging_is_counting_together(items):
     halves = [
         sum((signed(sketch.encode([x])) for x in half), np.zeros(48)) for half in (items[::2], items[1::2])
     ]
-    both = sketch.merge(*halves, encoding=CountMin(width=16, depth=3, key=KEY))
+    merged = sketch.merge(*halves, encoding=CountMin(width=16, depth=3, key=KEY))
     distinct = sorted(set(items))
     counts = np.array([items.count(x) for x in distinct])
-    assert (sketch.estimate(both, distinct) >= counts).all()
-    assert both.sum() == 3 * len(items)
+    assert (sketch.estimate(merged, distinct) >= counts).all()
+    assert merged.sum() == 3 * len(items)
     with pytest.raises(ValueError, match="same kind, shape and key"):
         sketch.merge(*halves, encoding=CountMin(width=16, depth=3, key="00" * 32))
 
@@ -245,10 +245,10 @@ def test_random_rounding_is_right_on_average_and_towards_zero_is_not():
     entries = np.array([0.30, -0.72, 0.11])
     vector, number = Vector(cells=3, clip=1.0, grid=16), Sum(0, 15, bits=4)
     draws = np.array([signed(vector.encode(entries)) for _ in range(ROUNDS)])
-    far = 6 * 0.5 / math.sqrt(ROUNDS)
-    assert np.abs(draws.mean(axis=0) - 16 * entries).max() < far
-    assert np.abs(np.trunc(16 * entries) - 16 * entries).max() > far
-    assert abs(np.mean([number.encode(6.3)[0] for _ in range(ROUNDS)]) - 6.3) < far
+    tolerance = 6 * 0.5 / math.sqrt(ROUNDS)
+    assert np.abs(draws.mean(axis=0) - 16 * entries).max() < tolerance
+    assert np.abs(np.trunc(16 * entries) - 16 * entries).max() > tolerance
+    assert abs(np.mean([number.encode(6.3)[0] for _ in range(ROUNDS)]) - 6.3) < tolerance
 
 
 def norms(vector: Vector, entries: np.ndarray, n: int) -> np.ndarray:

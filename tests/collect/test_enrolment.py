@@ -36,143 +36,151 @@ class Round(Office):
 
 @pytest.mark.parametrize("lying", [True, False])
 def test_strangers_are_left_out_and_the_others_sum_exactly(lying):
-    one = Round(lying=lying)
-    clients = one.joined(10, strangers=3)
-    one.tally.approve(one.enrolment.approve(one.tally.entries()))
-    assert one.tally.n_clients == 10
+    collection = Round(lying=lying)
+    clients = collection.joined(10, strangers=3)
+    collection.tally.approve(collection.enrolment.approve(collection.tally.entries()))
+    assert collection.tally.n_clients == 10
     while True:
-        stage = one.tally.stage
+        stage = collection.tally.stage
         for value, client in enumerate(clients):
-            message = one.tally.outbox(bytes.fromhex(client.key))
+            message = collection.tally.outbox(bytes.fromhex(client.key))
             work = getattr(client, stage)
-            one.tally.receive(work(value, message) if stage == "mask" else work(message))
+            collection.tally.receive(work(value, message) if stage == "mask" else work(message))
         if stage == "unmask":
             break
-        one.tally.advance()
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain(range(10)))
+        collection.tally.advance()
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain(range(10)))
 
 
 @pytest.mark.parametrize("certificate", [b"", bytes(64), "another's"])
 def test_strangers_take_no_place_on_the_roster(certificate):
-    one = Round(most=12)
-    enrolled = one.joined(9)
+    collection = Round(most=12)
+    enrolled = collection.joined(9)
     for _ in range(20):
-        stranger = Client(one.task)
+        stranger = Client(collection.task)
         stranger.certificate = enrolled[0].certificate if certificate == "another's" else certificate
         with pytest.raises(PartyError, match=r"certificate|did not sign"):
-            one.tally.receive(stranger.join())
-    one.joined(3)
-    assert one.tally.n_clients == 12
+            collection.tally.receive(stranger.join())
+    collection.joined(3)
+    assert collection.tally.n_clients == 12
 
 
 def test_a_roster_waits_for_those_who_are_enrolled_and_not_for_strangers():
-    one = Round()
-    one.joined(8, strangers=12)
-    with PartyServer(one.tally) as server:
-        late = threading.Timer(0.3, lambda: one.joined(4))
+    collection = Round()
+    collection.joined(8, strangers=12)
+    with PartyServer(collection.tally) as server:
+        late = threading.Timer(0.3, lambda: collection.joined(4))
         late.start()
-        approve_roster(server.url, one.enrolment, n_clients=12, seconds=60)
+        approve_roster(server.url, collection.enrolment, n_clients=12, seconds=60)
         late.join()
-    assert (one.tally.stage, one.tally.n_clients) == ("share", 12)
+    assert (collection.tally.stage, collection.tally.n_clients) == ("share", 12)
 
 
 def test_a_second_roster_is_refused_after_a_restart_too_and_the_first_is_repeated(tmp_path):
-    one = Round(tmp_path)
-    one.joined(9)
-    first = one.tally.entries()
-    approved = one.enrolment.approve(first)
-    one.joined(1)
+    collection = Round(tmp_path)
+    collection.joined(9)
+    first = collection.tally.entries()
+    approved = collection.enrolment.approve(first)
+    collection.joined(1)
     for _ in range(2):
         with pytest.raises(PartyError, match="another roster"):
-            one.enrolment.approve(one.tally.entries())
-        assert one.enrolment.approve(first) == approved
-        one.restart()
-    one.tally.approve(approved)
-    one.restart()
-    assert (one.tally.stage, one.tally.n_clients) == ("share", 9)
-    assert one.tally.approve(approved) == one.tally.approve(approved)
+            collection.enrolment.approve(collection.tally.entries())
+        assert collection.enrolment.approve(first) == approved
+        collection.restart()
+    collection.tally.approve(approved)
+    collection.restart()
+    assert (collection.tally.stage, collection.tally.n_clients) == ("share", 9)
+    assert collection.tally.approve(approved) == collection.tally.approve(approved)
     with pytest.raises(PartyError, match="closed"):
-        one.tally.approve(approval(one.task, one.office, first, round_=0))
+        collection.tally.approve(approval(collection.task, collection.office, first, round_=0))
 
 
 def test_claims_are_remembered_and_cover_all_keys_of_a_client(tmp_path):
-    one = Round(tmp_path)
-    clients = one.joined(9)
-    one.restart()
-    entries = one.tally.entries()
-    assert len(one.enrolment.approve(entries)) == 96 + 32 * 9
-    other = Round()
-    other.task, other.enrolment = one.task, Enrolment(one.task, one.office)
+    collection = Round(tmp_path)
+    clients = collection.joined(9)
+    collection.restart()
+    entries = collection.tally.entries()
+    assert len(collection.enrolment.approve(entries)) == 96 + 32 * 9
+    second_collection = Round()
+    second_collection.task, second_collection.enrolment = (
+        collection.task,
+        Enrolment(collection.task, collection.office),
+    )
     for client in clients:
-        other.enrolment.enrol(client.claim)
+        second_collection.enrolment.enrol(client.claim)
     changed = bytearray(entries)
     for client in range(2):  # the tally puts other keys for shares beside enrolled keys for masks
-        changed[128 * client + 32 : 128 * client + 64] = bytes.fromhex(Client(one.task).key)
+        changed[128 * client + 32 : 128 * client + 64] = bytes.fromhex(Client(collection.task).key)
     with pytest.raises(PartyError, match="7 enrolled clients joined: too few"):
-        other.enrolment.approve(bytes(changed))
-    assert certified(one.task, bytes.fromhex(clients[0].claim), clients[0].certificate, round_=0)
-    assert not certified(one.task, bytes.fromhex(clients[1].claim), clients[0].certificate, round_=0)
+        second_collection.enrolment.approve(bytes(changed))
+    assert certified(collection.task, bytes.fromhex(clients[0].claim), clients[0].certificate, round_=0)
+    assert not certified(collection.task, bytes.fromhex(clients[1].claim), clients[0].certificate, round_=0)
 
 
 def test_a_false_approval_closes_no_roster_and_leaves_no_trace(tmp_path):
-    one = Round(tmp_path)
-    one.joined(9)
-    before = one.tally._log.head
-    entries = one.tally.entries()
-    for wrong in (b"", bytes(96), approval(one.task, Identity.fresh(), entries, round_=0), bytes(96 + 32)):
+    collection = Round(tmp_path)
+    collection.joined(9)
+    before = collection.tally._log.head
+    entries = collection.tally.entries()
+    for wrong in (
+        b"",
+        bytes(96),
+        approval(collection.task, Identity.fresh(), entries, round_=0),
+        bytes(96 + 32),
+    ):
         with pytest.raises(PartyError, match=r"approval|signature|joined"):
-            one.tally.approve(wrong)
-    assert one.tally._log.head == before
-    assert one.tally.stage == "join"
+            collection.tally.approve(wrong)
+    assert collection.tally._log.head == before
+    assert collection.tally.stage == "join"
 
 
 def test_claims_that_another_process_signs_meanwhile_are_on_the_roster(tmp_path):
-    one = Round(tmp_path)
-    waiting = one.enrolment  # 'collect approve' waits while 'collect enrol' signs
-    one.enrolment = Enrolment(one.task, one.office, folder=tmp_path)
-    one.joined(9)
-    one.tally.approve(waiting.approve(one.tally.entries()))
-    assert one.tally.n_clients == 9
+    collection = Round(tmp_path)
+    waiting = collection.enrolment  # 'collect approve' waits while 'collect enrol' signs
+    collection.enrolment = Enrolment(collection.task, collection.office, folder=tmp_path)
+    collection.joined(9)
+    collection.tally.approve(waiting.approve(collection.tally.entries()))
+    assert collection.tally.n_clients == 9
 
 
 def test_entries_that_make_no_roster_are_refused_and_use_up_no_approval():
-    one = Round(most=12)
-    clients = one.joined(10)
-    good = one.tally.entries()
-    many = [Client(one.task) for _ in range(3)]
+    collection = Round(most=12)
+    clients = collection.joined(10)
+    good = collection.tally.entries()
+    many = [Client(collection.task) for _ in range(3)]
     for client in many:
-        client.certificate = one.enrolment.enrol(client.claim)
+        client.certificate = collection.enrolment.enrol(client.claim)
     joins = b"".join(client.join()[16:-64] for client in many)
     for wrong in (good[:128] * 10, good[:128] * 3 + good[128:], bytes(128) + good, good + joins):
         with pytest.raises(PartyError, match="the enrolment refuses"):
-            one.enrolment.approve(wrong)
-    one.tally.approve(one.enrolment.approve(good))
-    assert one.tally.n_clients == len(clients)
+            collection.enrolment.approve(wrong)
+    collection.tally.approve(collection.enrolment.approve(good))
+    assert collection.tally.n_clients == len(clients)
 
 
 def test_the_approval_of_a_large_roster_fits_into_a_message_to_the_tally():
-    one = Round(most=1_000_000, least=60_000)
-    assert one.tally.most_bytes >= 96 + 32 * 1_000_000
+    collection = Round(most=1_000_000, least=60_000)
+    assert collection.tally.most_bytes >= 96 + 32 * 1_000_000
 
 
 def test_what_is_no_claim_and_who_is_no_enrolment_are_refused():
-    one = Round()
+    collection = Round()
     for claim in ("", "ab", "AB" * 32, "zz" * 32):
         with pytest.raises(ValueError, match="claim must have 64"):
-            one.enrolment.enrol(claim)
+            collection.enrolment.enrol(claim)
     with pytest.raises(ValueError, match="another enrolment"):
-        Enrolment(one.task, Identity.fresh())
+        Enrolment(collection.task, Identity.fresh())
     with pytest.raises(PartyError, match="another length"):
-        one.enrolment.approve(bytes(5))
+        collection.enrolment.approve(bytes(5))
     with pytest.raises(TypeError, match="does not travel"):
-        pickle.dumps(one.enrolment)
+        pickle.dumps(collection.enrolment)
 
 
 def test_sending_needs_the_signature_of_the_enrolment():
     me, office, others = Identity.fresh(), Identity.fresh(), [Identity.fresh() for _ in range(2)]
-    keys = [Keeper.key(one) for one in others]
+    keys = [Keeper.key(keeper) for keeper in others]
     task = Task(Tree(0, 20), sigma=3.0, tally=me.public_key, enrolment=office.public_key, keepers=keys)
-    tally = Tally(task, me, keepers=[Keeper(task, one) for one in others])
+    tally = Tally(task, me, keepers=[Keeper(task, keeper) for keeper in others])
     with PartyServer(tally, pages=tally.pages) as server:
         with pytest.raises(ValueError, match="needs an enrolled client"):
             send(server.url, 3)
@@ -184,8 +192,8 @@ def test_sending_needs_the_signature_of_the_enrolment():
 
 
 def test_a_roster_is_approved_after_the_time_limit_with_those_who_came():
-    one = Round()
-    one.joined(9)
-    with PartyServer(one.tally) as server:
-        approve_roster(server.url, one.enrolment, n_clients=12, seconds=0.2)
-    assert one.tally.stage == "share"
+    collection = Round()
+    collection.joined(9)
+    with PartyServer(collection.tally) as server:
+        approve_roster(server.url, collection.enrolment, n_clients=12, seconds=0.2)
+    assert collection.tally.stage == "share"

@@ -42,32 +42,32 @@ def tree_sums(tree: Tree, values: np.ndarray) -> np.ndarray:
 )
 def test_without_noise_the_quantile_is_that_of_the_sorted_values(values, q, fanout):
     tree = Tree(-5, 41, fanout=fanout)
-    found = estimate.quantile(summed(tree, values), task(tree), q, variance=0.0, n_clients=len(values))
+    quantile = estimate.quantile(summed(tree, values), task(tree), q, variance=0.0, n_clients=len(values))
     exact = sorted(values)[max(0, math.ceil(q * len(values) - 1e-9) - 1)]
-    assert found.value == exact
-    assert found.low <= exact <= found.high
+    assert quantile.value == exact
+    assert quantile.low <= exact <= quantile.high
 
 
 def test_a_quantile_of_a_histogram_is_the_middle_of_its_cell():
     histogram = Histogram(0, 10, cells=20)
-    found = estimate.quantile(summed(histogram, [1.1, 2.2, 8.8]), task(histogram), 0.5, variance=0.0)
-    assert found.value == 2.25
+    quantile = estimate.quantile(summed(histogram, [1.1, 2.2, 8.8]), task(histogram), 0.5, variance=0.0)
+    assert quantile.value == 2.25
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("fanout", "known"), [(2, True), (16, True), (16, False)])
-def test_intervals_hold_the_quantile_as_often_as_they_say(fanout, known):
-    rng, tree, held, width, trials = np.random.default_rng(3), Tree(0, 200, fanout=fanout), 0, [], 300
+@pytest.mark.parametrize(("fanout", "fixed_total"), [(2, True), (16, True), (16, False)])
+def test_intervals_hold_the_quantile_as_often_as_they_say(fanout, fixed_total):
+    rng, tree, n_held, width, trials = np.random.default_rng(3), Tree(0, 200, fanout=fanout), 0, [], 300
     values = np.clip(rng.normal(90, 30, 600), 0, 199).astype(int)
     clean, exact = tree_sums(tree, values), np.sort(values)[299]
     for _ in range(trials):
         noisy = clean + np.rint(rng.normal(0, 12.0, tree.cells))
-        found = estimate.quantile(
-            noisy, task(tree, 12.0), 0.5, n_clients=600 if known else None, confidence=0.8
+        quantile = estimate.quantile(
+            noisy, task(tree, 12.0), 0.5, n_clients=600 if fixed_total else None, confidence=0.8
         )
-        held += found.low <= exact <= found.high
-        width.append(found.high - found.low)
-    assert binom.cdf(held, trials, 0.8) > FALSE_ALARM
+        n_held += quantile.low <= exact <= quantile.high
+        width.append(quantile.high - quantile.low)
+    assert binom.cdf(n_held, trials, 0.8) > FALSE_ALARM
     assert np.median(width) < 40
 
 
@@ -75,38 +75,38 @@ def test_nonnegative_counts_add_up_and_are_the_nearest_at_each_node():
     rng = np.random.default_rng(5)
     for sizes, fanout in (((2, 4, 8), 2), ((3, 8, 23), 3), ((4, 63), 16), ((5,), 5)):
         levels = _tree.consistent(rng.normal(2, 6, sum(sizes)), sizes, fanout, total=40)
-        found = _tree.nonnegative(levels, fanout)
-        assert found[0].sum() == pytest.approx(40)
-        for counts, level in zip(found, levels, strict=True):
+        estimates = _tree.nonnegative(levels, fanout)
+        assert estimates[0].sum() == pytest.approx(40)
+        for counts, level in zip(estimates, levels, strict=True):
             assert counts.shape == level.shape
             assert counts.min() >= 0
-        for above, below in itertools.pairwise(found):
+        for above, below in itertools.pairwise(estimates):
             sums = np.add.reduceat(below, np.arange(0, len(below), fanout))
             np.testing.assert_allclose(sums, above, atol=1e-9)
-        given, total = levels[-1][:fanout], 40.0 if len(sizes) == 1 else found[-2][0]
+        target, total = levels[-1][:fanout], 40.0 if len(sizes) == 1 else estimates[-2][0]
         best = minimize(
-            lambda x, given=given: ((x - given) ** 2).sum(),
-            np.full(len(given), total / len(given)),
-            jac=lambda x, given=given: 2 * (x - given),
-            bounds=[(0, None)] * len(given),
+            lambda x, given=target: ((x - given) ** 2).sum(),
+            np.full(len(target), total / len(target)),
+            jac=lambda x, given=target: 2 * (x - given),
+            bounds=[(0, None)] * len(target),
             constraints={"type": "eq", "fun": lambda x, total=total: x.sum() - total},
             options={"ftol": 1e-12, "maxiter": 500},
         )
-        np.testing.assert_allclose(found[-1][:fanout], best.x, atol=1e-4)
+        np.testing.assert_allclose(estimates[-1][:fanout], best.x, atol=1e-4)
 
 
 def test_a_histogram_is_one_wide_node_and_stays_as_it_is():
     counts = np.random.default_rng(0).normal(1, 14, 1000)
-    (found,) = _tree.nonnegative([counts], 1000)
-    np.testing.assert_array_equal(found, counts)
+    (estimates,) = _tree.nonnegative([counts], 1000)
+    np.testing.assert_array_equal(estimates, counts)
 
 
 def test_counts_that_are_nonnegative_already_stay_as_they_are():
     tree = Tree(0, 50, fanout=4)
     sums = tree_sums(tree, np.random.default_rng(1).integers(0, 50, 300))
     levels = _tree.consistent(sums, tree.sizes, 4, total=300)
-    for one, other in zip(levels, _tree.nonnegative(levels, 4), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-9)
+    for level, corrected in zip(levels, _tree.nonnegative(levels, 4), strict=True):
+        np.testing.assert_allclose(level, corrected, atol=1e-9)
     assert not np.concatenate(_tree.nonnegative([-np.ones(2), -np.ones(8)], 4)).any()
 
 
@@ -116,7 +116,7 @@ def test_ranks_in_an_empty_range_err_less_once_counts_are_nonnegative():
     clean = tree_sums(tree, np.full(400, 200))  # nobody is below
     for trial in errors:
         levels = _tree.consistent(clean + rng.normal(0, 20, tree.cells), tree.sizes, 4, total=400)
-        trial[:] = [abs(np.cumsum(one[-1])[150]) for one in (levels, _tree.nonnegative(levels, 4))]
+        trial[:] = [abs(np.cumsum(level[-1])[150]) for level in (levels, _tree.nonnegative(levels, 4))]
     assert errors[:, 1].mean() < 0.6 * errors[:, 0].mean()
 
 
@@ -131,19 +131,19 @@ def test_consistent_counts_are_those_of_least_squares():
             ]
         ).astype(float)
         leaves = np.linalg.lstsq(design, counts, rcond=None)[0]
-        found = _tree.consistent(counts, sizes, fanout)
-        np.testing.assert_allclose(np.concatenate(found), design @ leaves, atol=1e-9)
+        estimates = _tree.consistent(counts, sizes, fanout)
+        np.testing.assert_allclose(np.concatenate(estimates), design @ leaves, atol=1e-9)
         total = 77
-        held = _tree.consistent(counts, sizes, fanout, total=total)
+        with_total = _tree.consistent(counts, sizes, fanout, total=total)
         heavy = np.vstack([design, 1e6 * np.ones(sizes[-1])])
         leaves = np.linalg.lstsq(heavy, np.append(counts, 1e6 * total), rcond=None)[0]
-        np.testing.assert_allclose(np.concatenate(held), design @ leaves, atol=1e-4)
+        np.testing.assert_allclose(np.concatenate(with_total), design @ leaves, atol=1e-4)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_rank_needs_no_more_nodes_than_its_margin_assumes(known):
+@pytest.mark.parametrize("fixed_total", [True, False])
+def test_a_rank_needs_no_more_nodes_than_its_margin_assumes(fixed_total):
     sizes, fanout = (2, 5, 14), 3
-    found = _tree.nodes_of_ranks(sizes, fanout, known=known)
+    n_nodes = _tree.nodes_of_ranks(sizes, fanout, known=fixed_total)
     # shortest paths between the borders of leaves, where every node is an edge
     borders, edges = sizes[-1] + 1, []
     for level, size in enumerate(sizes):
@@ -155,9 +155,9 @@ def test_a_rank_needs_no_more_nodes_than_its_margin_assumes(known):
         distance[a, b] = distance[b, a] = 1
     for middle in range(borders):
         distance = np.minimum(distance, distance[:, [middle]] + distance[[middle]])
-    shortest = np.minimum(distance[0], distance[-1]) if known else distance[0]
-    assert (found >= shortest[1:]).all()  # the margin never assumes less than there is
-    assert found.mean() <= 1.3 * shortest[1:].mean() + 0.5
+    shortest = np.minimum(distance[0], distance[-1]) if fixed_total else distance[0]
+    assert (n_nodes >= shortest[1:]).all()  # the margin never assumes less than there is
+    assert n_nodes.mean() <= 1.3 * shortest[1:].mean() + 0.5
 
 
 @pytest.mark.parametrize(
@@ -183,19 +183,19 @@ def test_bars_of_a_tree_are_nodes_of_one_level_with_the_noise_of_that_level(tree
 
 def test_a_heat_map_has_the_shape_of_its_grid_and_is_not_negative():
     grid = Grid(x=(0, 3), y=(0, 2), shape=(3, 2))
-    found = estimate.heat_map([5, -9, 0, 1, 2, 30], task(grid, sigma=2.0))
-    assert found.value.tolist() == [[5, 0], [0, 1], [2, 30]]
-    assert found.high[2, 1] - found.value[2, 1] == pytest.approx(1.959964 * 2.0)
-    assert (found.low <= found.value).all()
+    heat = estimate.heat_map([5, -9, 0, 1, 2, 30], task(grid, sigma=2.0))
+    assert heat.value.tolist() == [[5, 0], [0, 1], [2, 30]]
+    assert heat.high[2, 1] - heat.value[2, 1] == pytest.approx(1.959964 * 2.0)
+    assert (heat.low <= heat.value).all()
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12), st.floats(0.01, 1.0))
 def test_a_forecast_is_the_weighted_average_whose_weights_add_to_one(series, alpha):
     weights = [(1 - alpha) ** (len(series) - 1 - place) for place in range(len(series))]
     expected = sum(w * x for w, x in zip(weights, series, strict=True)) / sum(weights)
-    found = estimate.forecast(series, alpha=alpha, variance=4.0)
-    assert found.value == pytest.approx(expected, abs=1e-9)
-    assert 0 < found.high - found.value <= 1.96 * 2.0 + 1e-6
+    prediction = estimate.forecast(series, alpha=alpha, variance=4.0)
+    assert prediction.value == pytest.approx(expected, abs=1e-9)
+    assert 0 < prediction.high - prediction.value <= 1.96 * 2.0 + 1e-6
     np.testing.assert_allclose(estimate.forecast(np.array([series, series]).T, alpha=alpha).value, expected)
 
 
@@ -210,9 +210,9 @@ def test_heavy_hitters_of_sketches_are_found_within_their_intervals():
         signs = sketch.signs(distinct) if kind is CountSketch else np.ones((9, len(distinct)))
         np.add.at(sums, sketch.places(distinct), signs * counts)
         noisy = sums + rng.normal(0, 20, sketch.cells)
-        found, value = estimate.heavy_hitters(noisy, task(sketch, 20.0), candidates=range(1_000), n=5)
-        assert set(found.tolist()) == set(distinct[np.argsort(-counts)[:5]].tolist())
-        exact = np.array([truth[item] for item in found.tolist()])
+        hitters, value = estimate.heavy_hitters(noisy, task(sketch, 20.0), candidates=range(1_000), n=5)
+        assert set(hitters.tolist()) == set(distinct[np.argsort(-counts)[:5]].tolist())
+        exact = np.array([truth[item] for item in hitters.tolist()])
         assert ((value.low <= exact) & (exact <= value.high)).sum() >= 4
     with pytest.raises(ValueError, match="candidates"):
         estimate.heavy_hitters(noisy, task(sketch), n=5)
@@ -221,8 +221,8 @@ def test_heavy_hitters_of_sketches_are_found_within_their_intervals():
 def test_heavy_hitters_of_plain_counts_are_the_largest_with_the_interval_of_their_noise():
     sums, histogram = np.array([40.0, 70.0, 10.0, 60.0]), Histogram(0, 4, cells=4)
     for candidates, items in ((None, [1, 3]), ([0, 2, 3], [3, 0])):
-        found, value = estimate.heavy_hitters(sums, task(histogram, 5.0), candidates=candidates, n=2)
-        assert found.tolist() == items
+        hitters, value = estimate.heavy_hitters(sums, task(histogram, 5.0), candidates=candidates, n=2)
+        assert hitters.tolist() == items
         assert value.value.tolist() == sums[items].tolist()
         np.testing.assert_allclose(value.high - value.value, norm.ppf(0.975) * 5.0, rtol=1e-9)
         np.testing.assert_allclose(value.value - value.low, norm.ppf(0.975) * 5.0, rtol=1e-9)
@@ -243,31 +243,33 @@ def test_recommendations_from_noisy_baskets_are_not_below_popularity(data_dir):
         pytest.skip(f"the groceries are not at {path}")
     lines = gzip.decompress(path.read_bytes()).decode().strip().split("\n")
     baskets = [line.split(",") for line in lines]
-    numbers = {name: place for place, name in enumerate(sorted({name for one in baskets for name in one}))}
+    numbers = {
+        name: place for place, name in enumerate(sorted({name for items in baskets for name in items}))
+    }
     rng = np.random.default_rng(1)
     order = rng.permutation(len(baskets))
     coded = [[numbers[name] for name in dict.fromkeys(baskets[place])] for place in order]
-    train, test = coded[:8_000], [one for one in coded[8_000:] if len(one) > 1][:600]
+    train, test = coded[:8_000], [items for items in coded[8_000:] if len(items) > 1][:600]
     pairs = Pairs(items=len(numbers), at_most=6)
     rough = task(pairs, sigma=8.25)  # epsilon of 4 at delta 1e-6
     assert rough.mechanism.curve().epsilon(delta=1e-6) < 4.0
-    held = np.zeros((len(train), len(numbers)))
-    for row, basket in zip(held, train, strict=True):
+    baskets_seen = np.zeros((len(train), len(numbers)))
+    for row, basket in zip(baskets_seen, train, strict=True):
         row[basket[:6]] = 1
     rows, columns = np.triu_indices(len(numbers))
     noisy = np.rint(rng.normal(0, 8.25, pairs.cells))
-    noisy[pairs.place(rows, columns)] += (held.T @ held)[rows, columns]
-    popular = np.argsort(-np.bincount([item for one in train for item in one], minlength=len(numbers)))
+    noisy[pairs.place(rows, columns)] += (baskets_seen.T @ baskets_seen)[rows, columns]
+    popular = np.argsort(-np.bincount([item for items in train for item in items], minlength=len(numbers)))
     likelihood = estimate.similarity(noisy, pairs, len(train), 8.25**2)  # once, as the page has it
     recommended = estimate.similar_items(noisy, rough, test[0][1:], n_clients=len(train))
     np.testing.assert_array_equal(recommended, estimate.ranked(likelihood, test[0][1:], 10))
     hits = np.zeros(2)
     for basket in test:
         left_out = int(rng.integers(len(basket)))
-        rest = basket[:left_out] + basket[left_out + 1 :]
-        found = estimate.ranked(likelihood, rest, 10)
-        usual = [item for item in popular.tolist() if item not in rest][:10]
-        hits += (basket[left_out] in found, basket[left_out] in usual)
+        basket_rest = basket[:left_out] + basket[left_out + 1 :]
+        ranking = estimate.ranked(likelihood, basket_rest, 10)
+        usual = [item for item in popular.tolist() if item not in basket_rest][:10]
+        hits += (basket[left_out] in ranking, basket[left_out] in usual)
     assert hits[0] >= 0.97 * hits[1]  # five splits, other baskets: 0.393 against 0.381, docs/collect.md
 
 
@@ -277,19 +279,19 @@ def test_counts_of_items_are_nearer_the_truth_with_co_counts_than_without():
     share = 0.3 * np.arange(1, 41) ** -0.5
     baskets = (rng.random((n_clients, len(share))) < share).astype(float)
     exact = baskets.T @ baskets
-    before, after, most = 0.0, 0.0, 0.0
+    before, after, limit = 0.0, 0.0, 0.0
     for _ in range(20):
         upper = np.triu(rng.normal(0, noise, exact.shape))
         full = exact + upper + np.triu(upper, 1).T
-        own = np.maximum(np.diag(full), noise)
-        pooled = _similar._pooled(full, own, n_clients, noise**2)
+        diagonal = np.maximum(np.diag(full), noise)
+        pooled = _similar._pooled(full, diagonal, n_clients, noise**2)
         weights = share > 0.1  # the floor of one deviation does not touch these
-        before += float(((own - np.diag(exact))[weights] ** 2).sum())
+        before += float(((diagonal - np.diag(exact))[weights] ** 2).sum())
         after += float(((pooled - np.diag(exact))[weights] ** 2).sum())
-        most += noise**2 * weights.sum()
+        limit += noise**2 * weights.sum()
     # the variance of least squares with independent items, a little more for the sampling of co-counts
     ideal = 1 / (1 + (share**2).sum())
-    assert before == pytest.approx(most, rel=0.4)
+    assert before == pytest.approx(limit, rel=0.4)
     assert 0.8 * ideal < after / before < 1.25 * ideal
 
 
@@ -298,8 +300,8 @@ def test_the_spread_of_co_counts_is_found_beneath_known_noise():
     expected = np.outer(*[rng.uniform(5, 40, 120)] * 2)
     noise = np.full(expected.shape, 400.0)
     full = expected + rng.normal(size=expected.shape) * np.sqrt(noise + 0.02 * expected**_similar._POWER)
-    found = _similar._signal(full, expected, noise) / expected**_similar._POWER
-    assert found[0, 1] == pytest.approx(0.02, rel=0.15)
+    spread = _similar._signal(full, expected, noise) / expected**_similar._POWER
+    assert spread[0, 1] == pytest.approx(0.02, rel=0.15)
     quiet = expected + rng.normal(size=expected.shape) * np.sqrt(0.5 * noise)
     assert not _similar._signal(quiet, expected, noise).any()
 

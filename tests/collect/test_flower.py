@@ -93,10 +93,10 @@ def test_a_masked_average_is_the_plain_one_within_the_grid(n, rounds, monkeypatc
     monkeypatch.setattr(flower, "release", lambda mechanism, sums, **_: sums.open())  # without noise
     masked = arrays_of(strategy, nodes, first, rounds=rounds)
     plain, others, start, _ = started(n=n, masked=False)
-    for one, two in zip(masked, arrays_of(plain, others, start, rounds=rounds), strict=True):
-        assert one.dtype == np.float32
-        assert np.abs(one - two).max() <= 1.5 * 4.0 / 1024
-        assert np.abs(one).max() > 0.05
+    for masked_array, two in zip(masked, arrays_of(plain, others, start, rounds=rounds), strict=True):
+        assert masked_array.dtype == np.float32
+        assert np.abs(masked_array - two).max() <= 1.5 * 4.0 / 1024
+        assert np.abs(masked_array).max() > 0.05
     assert nodes.n_messages == 4 * n * rounds
     assert strategy.skipped == {}
     assert len(ledger.entries()) == rounds

@@ -20,12 +20,12 @@ def keeps(n: int, colluding: int, missing: int, k: int, t: int, *, lying: bool) 
     live = n * (1 - chance_of(n, n - 1 - missing, k, t)) <= Fraction(1, 2**20)
     bad = colluding + missing
     apart = Fraction(n * n, 2) * Fraction(comb(n - k, bad - k) if bad >= k else 0, comb(n, bad) or 1)
-    held = True
+    safe = True
     if lying:  # a run that the tally empties has t - k / 2 colluders, else the client before it refuses
         apart = Fraction(n * n, 2) * chance_of(n + 1, colluding, k // 2, max(0, t - k // 2)) ** 2
         # no client has so many colluding neighbours that 2 t <= k + them
-        held = n * chance_of(n, colluding, k, max(0, 2 * t - k)) <= Fraction(1, 2**40)
-    return secret and live and held and apart <= Fraction(1, 2**40)
+        safe = n * chance_of(n, colluding, k, max(0, 2 * t - k)) <= Fraction(1, 2**40)
+    return secret and live and safe and apart <= Fraction(1, 2**40)
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_small_groups_mask_with_everybody_or_are_refused():
 
 @pytest.mark.parametrize(("n", "k"), [(5, 2), (9, 4), (40, 12), (6, 5)])
 def test_neighbours_are_mutual_different_and_as_many_as_said(n, k):
-    found = neighbours(n, k, b"seed")
-    assert found.shape == (n, k)
-    pairs = {(place, peer) for place in range(n) for peer in found[place].tolist()}
+    graph = neighbours(n, k, b"seed")
+    assert graph.shape == (n, k)
+    pairs = {(place, peer) for place in range(n) for peer in graph[place].tolist()}
     assert len(pairs) == n * k
     assert all((peer, place) in pairs and peer != place for place, peer in pairs)
     if k < n - 1:
-        assert (neighbours(n, k, b"other") != found).any()
-    np.testing.assert_array_equal(neighbours(n, k, b"seed"), found)
+        assert (neighbours(n, k, b"other") != graph).any()
+    np.testing.assert_array_equal(neighbours(n, k, b"seed"), graph)

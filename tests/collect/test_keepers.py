@@ -20,24 +20,28 @@ from tests.false_alarm import FALSE_ALARM, looks_uniform
 @pytest.mark.usefixtures("same_draws")
 @pytest.mark.parametrize(("honest", "n_keepers"), [(1, 2), (2, 3)])
 def test_keepers_add_noise_of_the_stated_variance_whoever_vanishes(kept, honest, n_keepers):
-    one = kept(Histogram(0, 1, cells=4000), n_keepers=n_keepers, noise="keepers", sigma=6.0, honest=honest)
+    collection = kept(
+        Histogram(0, 1, cells=4000), n_keepers=n_keepers, noise="keepers", sigma=6.0, honest=honest
+    )
     values = np.linspace(0, 1, 9)
-    one.send(*values)
-    noise = one.tally.close().open() - one.plain(values)
-    scaled = (noise.astype(float) ** 2).sum() / one.task.variance(n_survivors=9)
+    collection.send(*values)
+    noise = collection.tally.close().open() - collection.plain(values)
+    scaled = (noise.astype(float) ** 2).sum() / collection.task.variance(n_survivors=9)
     low, high = chi2.ppf([FALSE_ALARM, 1 - FALSE_ALARM], 4000)
     assert low * 0.98 < scaled < high * 1.02  # Skellam's fourth moment widens the law of chi-squared a little
     assert not low * 0.98 < scaled * 1.5 < high * 1.02
-    assert one.task.variance(n_survivors=9) == n_keepers * 36.0 / honest
+    assert collection.task.variance(n_survivors=9) == n_keepers * 36.0 / honest
 
 
 def test_the_sum_is_released_once_and_only_by_the_mechanism_of_the_task(kept):
-    one = kept(noise="keepers", sigma=9.0)
-    one.send(*range(10))
-    sums = one.tally.close()
+    collection = kept(noise="keepers", sigma=9.0)
+    collection.send(*range(10))
+    sums = collection.tally.close()
     assert sums.adjacency.unit == "client"
     with Ledger(":memory:", budget=Budget(epsilon=3.0, delta=1e-6)) as ledger:
-        assert release(one.task.mechanism, sums, ledger=ledger).shape == (one.task.encoding.cells,)
+        assert release(collection.task.mechanism, sums, ledger=ledger).shape == (
+            collection.task.encoding.cells,
+        )
         with pytest.raises(ValueError, match="hides"):
             release(kept(noise="keepers", sigma=8.0).task.mechanism, sums, ledger=ledger)
         with pytest.raises(ValueError, match="hides"):
@@ -46,26 +50,26 @@ def test_the_sum_is_released_once_and_only_by_the_mechanism_of_the_task(kept):
 
 
 def test_too_few_clients_are_refused_by_everybody_before_any_mask(kept, monkeypatch):
-    one = kept(least=4)
-    one.send(1, 2, 3)
+    collection = kept(least=4)
+    collection.send(1, 2, 3)
     with pytest.raises(PartyError, match="needs 4 clients"):
-        one.tally.close()
+        collection.tally.close()
     for maker in ("ostraka.collect.keeper.masks_for", "ostraka.collect.keeper.pair_mask"):
         monkeypatch.setattr(maker, lambda *_, **__: pytest.fail("a mask was computed"))
     with pytest.raises(PartyError, match="needs 4"):
-        one.ask(one.closing())
+        collection.ask(collection.closing())
 
 
 def test_a_late_report_is_refused_and_a_repeated_one_is_acknowledged_again(kept):
-    one = kept()
-    messages = one.send(1, 2, 3)
-    late = Client(one.task).report(4)
-    first = one.tally.close().open()
+    collection = kept()
+    messages = collection.send(1, 2, 3)
+    late = Client(collection.task).report(4)
+    first = collection.tally.close().open()
     with pytest.raises(PartyError, match="closed") as caught:
-        one.tally.receive(late)
-    assert caught.value.parties == (_reports.Report.read(late, one.task, 0).key.hex(),)
-    assert len(one.tally.receive(messages[0])) == 16
-    np.testing.assert_array_equal(one.tally.close().open(), first)
+        collection.tally.receive(late)
+    assert caught.value.parties == (_reports.Report.read(late, collection.task, 0).key.hex(),)
+    assert len(collection.tally.receive(messages[0])) == 16
+    np.testing.assert_array_equal(collection.tally.close().open(), first)
 
 
 class Late:
@@ -83,71 +87,71 @@ class Late:
 
 
 def test_a_report_that_arrives_while_its_round_is_closed_is_summed(kept):
-    one = kept()
-    one.send(1, 2, 3)
-    one.tally._lock = Late(one.tally, Client(one.task).report(4))
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([1, 2, 3, 4]))
-    assert (one.tally.n_clients, one.tally.n_refused) == (4, 0)
+    collection = kept()
+    collection.send(1, 2, 3)
+    collection.tally._lock = Late(collection.tally, Client(collection.task).report(4))
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3, 4]))
+    assert (collection.tally.n_clients, collection.tally.n_refused) == (4, 0)
 
 
 def test_no_keeper_answers_for_a_second_set_of_survivors_not_after_a_restart_either(kept, tmp_path):
-    one = kept(folder=tmp_path)
-    one.send(1, 2, 3, 4)
-    one.tally.close()
-    keys = sorted(one.tally._state.reports)
+    collection = kept(folder=tmp_path)
+    collection.send(1, 2, 3, 4)
+    collection.tally.close()
+    keys = sorted(collection.tally._state.reports)
     for _ in range(2):
         for fewer in (keys[1:], keys[:-1]):
             with pytest.raises(PartyError, match="another request"):
-                one.ask(one.closing(fewer))
-        one.restart()
+                collection.ask(collection.closing(fewer))
+        collection.restart()
 
 
 def test_a_restarted_round_goes_on_where_it_was_and_noise_is_not_drawn_twice(kept, tmp_path):
-    one = kept(folder=tmp_path, noise="keepers", sigma=5.0)
-    one.send(1, 2, 3)
-    one.restart()
-    one.send(7)
-    assert one.tally.n_clients == 4
-    first = one.tally.close().open()
-    one.restart()
+    collection = kept(folder=tmp_path, noise="keepers", sigma=5.0)
+    collection.send(1, 2, 3)
+    collection.restart()
+    collection.send(7)
+    assert collection.tally.n_clients == 4
+    first = collection.tally.close().open()
+    collection.restart()
     with pytest.raises(PartyError, match="closed"):
-        one.send(9)
-    np.testing.assert_array_equal(one.tally.close().open(), first)
+        collection.send(9)
+    np.testing.assert_array_equal(collection.tally.close().open(), first)
 
 
 def test_a_keeper_that_died_before_its_answer_was_kept_draws_again_for_the_same_request_only(
     kept, tmp_path, monkeypatch
 ):
-    one = kept(folder=tmp_path)
-    one.send(1, 2, 3, 4)
-    fewer = one.closing(sorted(one.tally._state.reports)[1:])
+    collection = kept(folder=tmp_path)
+    collection.send(1, 2, 3, 4)
+    fewer = collection.closing(sorted(collection.tally._state.reports)[1:])
     monkeypatch.setattr(Keeper, "_sum", lambda *_: (_ for _ in ()).throw(RuntimeError))
     with pytest.raises(RuntimeError):
-        one.tally.close()
+        collection.tally.close()
     monkeypatch.undo()
-    one.restart()
+    collection.restart()
     with pytest.raises(PartyError, match="another request"):
-        one.ask(fewer)
-    first = one.tally.close().open()
-    np.testing.assert_array_equal(first, one.plain([1, 2, 3, 4]))
-    one.restart()
-    np.testing.assert_array_equal(one.tally.close().open(), first)
+        collection.ask(fewer)
+    first = collection.tally.close().open()
+    np.testing.assert_array_equal(first, collection.plain([1, 2, 3, 4]))
+    collection.restart()
+    np.testing.assert_array_equal(collection.tally.close().open(), first)
 
 
 def test_a_missing_keeper_fails_the_round_and_is_named_and_the_round_can_go_on(kept, monkeypatch):
-    one = kept(n_keepers=3)
-    one.send(1, 2, 3)
-    key = one.task.keepers[1]
+    collection = kept(n_keepers=3)
+    collection.send(1, 2, 3)
+    key = collection.task.keepers[1]
 
     def silent(*_request, **_options):
         raise PartyError("no answer", code="unreachable")
 
-    monkeypatch.setattr(one.tally._keepers[key], "ask", silent)
+    monkeypatch.setattr(collection.tally._keepers[key], "ask", silent)
     with pytest.raises(PartyError, match="no answer") as caught:
-        one.tally.close()
+        collection.tally.close()
     assert caught.value.parties == (key[:16],)
     monkeypatch.undo()
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([1, 2, 3]))
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3]))
 
 
 def flipped(message: bytes, place: int) -> bytes:
@@ -168,54 +172,56 @@ def flipped(message: bytes, place: int) -> bytes:
     ],
 )
 def test_other_messages_are_refused_and_nothing_is_counted(kept, change, why):
-    one = kept()
-    one.send(1, 2)
+    collection = kept()
+    collection.send(1, 2)
     with pytest.raises(PartyError, match=why):
-        one.tally.receive(change(Client(one.task).report(5)))
-    assert one.tally.n_clients == 2
-    one.send(3)
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([1, 2, 3]))
+        collection.tally.receive(change(Client(collection.task).report(5)))
+    assert collection.tally.n_clients == 2
+    collection.send(3)
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3]))
 
 
 def test_reports_of_another_round_or_task_are_refused(kept):
-    one, other = kept(rounds=2), kept()
-    for message in (Client(one.task, round=1).report(3), Client(other.task).report(3)):
+    collection, second_collection = kept(rounds=2), kept()
+    for message in (Client(collection.task, round=1).report(3), Client(second_collection.task).report(3)):
         with pytest.raises(PartyError, match=r"bytes|another"):
-            one.tally.receive(message)
+            collection.tally.receive(message)
     for wrong in (2, -1, True, 0.0):
         with pytest.raises(ValueError, match="round must be"):
-            Client(one.task, round=wrong)
+            Client(collection.task, round=wrong)
     full = kept(most=3)
     with pytest.raises(PartyError, match="full"):
         full.send(1, 2, 3, 4)
 
 
 def test_every_round_has_masks_of_its_own(kept):
-    one = kept(rounds=2)
-    secret, peer = new_secret(), one.task.keepers[0]
+    collection = kept(rounds=2)
+    secret, peer = new_secret(), collection.task.keepers[0]
     streams = [
-        _reports.masks_for(one.task, secret, peer, exchange_key(secret), peer[64:], transcript=transcript)
-        for transcript in (one.task.transcript("report", round=number) for number in range(2))
+        _reports.masks_for(
+            collection.task, secret, peer, exchange_key(secret), peer[64:], transcript=transcript
+        )
+        for transcript in (collection.task.transcript("report", round=number) for number in range(2))
     ]
     assert (streams[0] != streams[1]).any()
-    second = Tally(one.task, one.me, keepers=one.keepers, round=1)
+    second = Tally(collection.task, collection.me, keepers=collection.keepers, round=1)
     for value in (4, 5, 6):
-        second.receive(Client(one.task, round=1).report(value))
-    one.send(1, 2, 3)
-    np.testing.assert_array_equal(second.close().open(), one.plain([4, 5, 6]))
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([1, 2, 3]))
+        second.receive(Client(collection.task, round=1).report(value))
+    collection.send(1, 2, 3)
+    np.testing.assert_array_equal(second.close().open(), collection.plain([4, 5, 6]))
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3]))
 
 
 def test_a_client_reports_once_a_round_not_after_a_restart_either(kept, tmp_path):
-    one = kept(rounds=2)
-    client = Client(one.task, folder=tmp_path)
+    collection = kept(rounds=2)
+    client = Client(collection.task, folder=tmp_path)
     with pytest.raises(ValueError, match="NaN"):
         client.report(float("nan"))  # which uses nothing up
     client.report(3)
-    for again in (client, Client(one.task, folder=tmp_path)):
+    for again in (client, Client(collection.task, folder=tmp_path)):
         with pytest.raises(PartyError, match="answered this round"):
             again.report(4)
-    assert Client(one.task, folder=tmp_path, round=1).report(5)
+    assert Client(collection.task, folder=tmp_path, round=1).report(5)
 
 
 @pytest.mark.parametrize(
@@ -228,10 +234,10 @@ def test_a_client_reports_once_a_round_not_after_a_restart_either(kept, tmp_path
     ],
 )
 def test_keepers_refuse_clients_that_are_repeated_or_malformed(kept, change, why):
-    one = kept()
-    one.send(1, 2, 3, 4)
+    collection = kept()
+    collection.send(1, 2, 3, 4)
     with pytest.raises(PartyError, match=why):
-        one.ask(one.closing(change(sorted(one.tally._state.reports))))
+        collection.ask(collection.closing(change(sorted(collection.tally._state.reports))))
 
 
 @pytest.mark.parametrize(
@@ -248,128 +254,131 @@ def test_keepers_refuse_clients_that_are_repeated_or_malformed(kept, change, why
     ],
 )
 def test_keepers_refuse_other_requests(kept, change, why):
-    one = kept()
-    one.send(1, 2, 3)
+    collection = kept()
+    collection.send(1, 2, 3)
     with pytest.raises(PartyError, match=why):
-        one.ask(change(one.closing()))
+        collection.ask(change(collection.closing()))
     with pytest.raises(PartyError, match="signature"):
-        one.ask(one.closing(), signer=Identity.fresh())
+        collection.ask(collection.closing(), signer=Identity.fresh())
 
 
 @pytest.mark.parametrize("key", ["zz" * 32, "00" * 32, "AB" * 32, "ff" * 32])
 def test_a_request_under_a_key_that_has_no_answer_uses_up_no_round(kept, key):
-    one = kept()
-    one.send(1, 2, 3)
+    collection = kept()
+    collection.send(1, 2, 3)
     with pytest.raises(PartyError, match="key of the request"):
-        one.ask(one.closing(key=key))
-    one.send(4)
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([1, 2, 3, 4]))
+        collection.ask(collection.closing(key=key))
+    collection.send(4)
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3, 4]))
 
 
 def test_a_keeper_takes_a_request_about_as_many_clients_as_a_round_may_have(kept):
-    one = kept(most=50)
-    longest = len(one.me.seal("close", one.closing([new_secret()] * 50)))
-    assert longest <= one.keepers[0].most_bytes <= longest + 512
+    collection = kept(most=50)
+    longest = len(collection.me.seal("close", collection.closing([new_secret()] * 50)))
+    assert longest <= collection.keepers[0].most_bytes <= longest + 512
 
 
 def test_a_changed_answer_of_a_keeper_is_noticed(kept):
-    one = kept()
-    one.send(1, 2, 3)
-    key = one.task.keepers[0]
-    keeper, ask = one.tally._keepers[key], one.tally._keepers[key].ask
+    collection = kept()
+    collection.send(1, 2, 3)
+    key = collection.task.keepers[0]
+    keeper, ask = collection.tally._keepers[key], collection.tally._keepers[key].ask
     for place in (0, 70, 190):
         keeper.ask = lambda *request, place=place, **options: flipped(ask(*request, **options), place)
         with pytest.raises(PartyError, match="signature") as caught:
-            one.tally.close()
+            collection.tally.close()
         assert caught.value.parties == (key[:16],)
 
 
 def test_masks_left_over_are_no_sum(kept):
-    one = kept()
-    one.send(1, 2, 3)
-    one.tally._state.total += np.uint32(2**31 - 5)
+    collection = kept()
+    collection.send(1, 2, 3)
+    collection.tally._state.total += np.uint32(2**31 - 5)
     with pytest.raises(PartyError, match="not one of valid reports"):
-        one.tally.close()
+        collection.tally.close()
 
 
 def test_an_enrolment_signs_who_takes_part(kept):
     office = Identity.fresh()
-    one = kept(enrolment=office.public_key)
-    clients = [Client(one.task) for _ in range(3)]
+    collection = kept(enrolment=office.public_key)
+    clients = [Client(collection.task) for _ in range(3)]
     for value, client in enumerate(clients):
-        client.certificate = _reports.certificate(one.task, office, client.key, round_=0)
-        one.tally.receive(client.report(value))
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([0, 1, 2]))
-    stranger = Client(one.task, certificate=bytes(64))
+        client.certificate = _reports.certificate(collection.task, office, client.key, round_=0)
+        collection.tally.receive(client.report(value))
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([0, 1, 2]))
+    stranger = Client(collection.task, certificate=bytes(64))
     with pytest.raises(PartyError, match="enrolment did not sign"):
-        one.tally.receive(stranger.report(3))
-    invented = sorted([*sorted(one.tally._state.reports)[:2], bytes.fromhex(stranger.key)])
-    signatures = b"".join(one.tally._state.reports.get(key, (b"", bytes(64)))[1] for key in invented)
+        collection.tally.receive(stranger.report(3))
+    invented = sorted([*sorted(collection.tally._state.reports)[:2], bytes.fromhex(stranger.key)])
+    signatures = b"".join(collection.tally._state.reports.get(key, (b"", bytes(64)))[1] for key in invented)
     with pytest.raises(PartyError, match="not enrolled"):
-        one.ask(one.closing(invented, signatures=signatures), keeper=Keeper(one.task, one.identities[0]))
+        collection.ask(
+            collection.closing(invented, signatures=signatures),
+            keeper=Keeper(collection.task, collection.identities[0]),
+        )
 
 
 @pytest.mark.statistical
 def test_a_report_alone_and_with_all_keepers_but_one_is_uniform(kept):
-    one = kept(Histogram(0, 1, cells=20_000))
-    client = Client(one.task)
-    left = _reports.Report.read(client.report(0.5), one.task, 0).vector
-    assert looks_uniform(left)
-    transcript = one.task.transcript("report", round=0)
-    for keeper, last in zip(one.keepers, (False, True), strict=True):
-        left = left - _reports.masks_for(
-            one.task, keeper._secret, keeper._own, client.key, client.key, transcript=transcript
+    collection = kept(Histogram(0, 1, cells=20_000))
+    client = Client(collection.task)
+    residue = _reports.Report.read(client.report(0.5), collection.task, 0).vector
+    assert looks_uniform(residue)
+    transcript = collection.task.transcript("report", round=0)
+    for keeper, last in zip(collection.keepers, (False, True), strict=True):
+        residue = residue - _reports.masks_for(
+            collection.task, keeper._secret, keeper._own, client.key, client.key, transcript=transcript
         )
-        assert looks_uniform(left) is not last
+        assert looks_uniform(residue) is not last
 
 
 def test_nothing_of_it_travels_or_prints_a_secret(kept):
-    one = kept()
-    for holder in (Client(one.task), one.keepers[0], one.tally):
+    collection = kept()
+    for holder in (Client(collection.task), collection.keepers[0], collection.tally):
         with pytest.raises(TypeError, match="does not travel"):
             pickle.dumps(holder)
         assert "secret" not in repr(holder)
 
 
 def test_a_full_disk_loses_nothing_and_the_round_goes_on(kept, tmp_path):
-    one = kept(folder=tmp_path)
-    one.send(1, 2, 3)
-    one.tally._log._db.execute("PRAGMA max_page_count = 1")
+    collection = kept(folder=tmp_path)
+    collection.send(1, 2, 3)
+    collection.tally._log._db.execute("PRAGMA max_page_count = 1")
     with pytest.raises(LogError, match="disk is full, and nothing was kept"):
-        one.send(*range(20))
-    one.tally._log._db.execute("PRAGMA max_page_count = 1000000")
-    before = one.tally.n_clients
-    one.send(5)
-    one.restart()
-    assert one.tally.n_clients == before + 1
-    one.send(6)
-    assert one.tally.close().open()[:4].sum() == before + 2
+        collection.send(*range(20))
+    collection.tally._log._db.execute("PRAGMA max_page_count = 1000000")
+    before = collection.tally.n_clients
+    collection.send(5)
+    collection.restart()
+    assert collection.tally.n_clients == before + 1
+    collection.send(6)
+    assert collection.tally.close().open()[:4].sum() == before + 2
 
 
 def test_two_tallies_in_one_folder_and_a_changed_report_are_refused(kept, tmp_path):
-    one = kept(folder=tmp_path)
-    messages = one.send(1, 2, 3, 4)
+    collection = kept(folder=tmp_path)
+    messages = collection.send(1, 2, 3, 4)
     with pytest.raises(LogError, match="is open elsewhere"):
-        Tally(one.task, one.me, keepers=one.keepers, folder=tmp_path / "tally")
-    one.restart()
-    one.tally._log.close()
+        Tally(collection.task, collection.me, keepers=collection.keepers, folder=tmp_path / "tally")
+    collection.restart()
+    collection.tally._log.close()
     (path,) = (tmp_path / "tally").glob("*.log")
     content = bytearray(path.read_bytes())
     content[content.index(messages[1])] ^= 1
     path.write_bytes(content)
     with pytest.raises(LogError, match=r"damaged.*entry 2 was changed or is missing"):
-        one.restart()
+        collection.restart()
 
 
 @pytest.mark.parametrize("file", ["tally/tally-{}-0.reports", "keeper0/keeper-{}-{}-0.request"])
 def test_files_of_earlier_versions_are_refused_with_what_to_do(kept, tmp_path, file):
-    one = kept()
-    old = tmp_path / file.format(one.task.sha256[:16], one.keepers[0].name)
+    collection = kept()
+    old = tmp_path / file.format(collection.task.sha256[:16], collection.keepers[0].name)
     old.parent.mkdir()
     old.write_bytes(b"old")
-    one.folder = tmp_path
+    collection.folder = tmp_path
     with pytest.raises(LogError, match="written by an earlier ostraka: finish this round with that version"):
-        one.restart()
+        collection.restart()
 
 
 def test_the_noise_is_drawn_from_the_operating_system(monkeypatch):

@@ -46,8 +46,8 @@ def test_the_archive_is_small_repeatable_and_without_dependencies(archive, tmp_p
     assert "dependencies" not in manifest
     parts = [
         part
-        for way in manifest["exports"].values()
-        for part in (way.values() if isinstance(way, dict) else [way])
+        for export in manifest["exports"].values()
+        for part in (export.values() if isinstance(export, dict) else [export])
     ]
     assert {part.removeprefix("./") for part in parts} | {"package.json", "README.md", "LICENSE"} == names
     first = archive.read_bytes()
@@ -88,7 +88,7 @@ def test_the_package_gives_the_known_answers_in_node(archive):
         cwd=site, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == [one["answer"] for one in kept()]
+    assert json.loads(run.stdout) == [case["answer"] for case in kept()]
 
 
 def test_the_package_gives_the_known_answers_in_a_browser_and_its_element_sends_from_another_page(
@@ -113,7 +113,7 @@ def test_the_package_gives_the_known_answers_in_a_browser_and_its_element_sends_
             "const all = await (await fetch('./node_modules/@ostraka/collect/vectors.json')).json();"
             + SCRIPT + "return main(all); })()"
         )  # fmt: skip
-        assert answers == [one["answer"] for one in kept()]
+        assert answers == [case["answer"] for case in kept()]
         assert browser.ask(FILLED % "sha") == tally.task.sha256
         browser.ask("document.getElementById('value').value = '7'")
         browser.ask("document.getElementById('form').requestSubmit()")

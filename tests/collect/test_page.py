@@ -49,28 +49,28 @@ def test_reports_of_javascript_are_those_of_python_byte_for_byte(kept):
 
 
 def test_the_page_of_the_tally_sends_a_report_from_a_browser(kept, browser):
-    one = kept(Tree(0, 20, fanout=5))
-    with PartyServer(one.tally, pages=one.tally.pages) as server:
+    collection = kept(Tree(0, 20, fanout=5))
+    with PartyServer(collection.tally, pages=collection.tally.pages) as server:
         for value in (3, 19):
             browser.open(server.url)
-            assert browser.ask(FILLED % "sha") == one.task.sha256
+            assert browser.ask(FILLED % "sha") == collection.task.sha256
             browser.ask(f"document.getElementById('value').value = '{value}'")
             browser.ask("document.getElementById('form').requestSubmit()")
-            said = browser.ask(FILLED % "said")
-            assert said == "Received. It will be counted once."
+            text = browser.ask(FILLED % "said")
+            assert text == "Received. It will be counted once."
             assert {url.partition(server.url)[2] for url in browser.requests()} <= {
                 "/", "/collect.css", "/collect.js", "/question.js", "/similar.js", "/task.json", "/v1/report",
                 "/v1/notice",
                 "/favicon.ico"
             }  # fmt: skip
-    one.send(7)
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([3, 19, 7]))
+    collection.send(7)
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([3, 19, 7]))
 
 
 def test_a_report_that_breaks_off_counts_nothing_and_can_be_sent_again(kept):
-    one = kept()
-    messages = [Client(one.task).report(value) for value in (3, 4, 5)]
-    with PartyServer(one.tally, pages=one.tally.pages) as server:
+    collection = kept()
+    messages = [Client(collection.task).report(value) for value in (3, 4, 5)]
+    with PartyServer(collection.tally, pages=collection.tally.pages) as server:
         host, port = server.url.removeprefix("http://").split(":")
         head = f"POST /v1/report HTTP/1.1\r\nHost: x\r\nContent-Length: {len(messages[0])}\r\n\r\n".encode()
         for part in (0, 1, len(messages[0]) - 1):
@@ -78,20 +78,20 @@ def test_a_report_that_breaks_off_counts_nothing_and_can_be_sent_again(kept):
                 stream.sendall(head + messages[0][:part])
                 stream.shutdown(socket.SHUT_WR)
                 assert b" 400 " in stream.recv(4096)
-        assert one.tally.n_clients == 0
+        assert collection.tally.n_clients == 0
         for message in messages:
             with socket.create_connection((host, int(port)), timeout=60) as stream:
                 stream.sendall(head + message)  # nobody waits for the acknowledgement
                 stream.shutdown(socket.SHUT_WR)
                 stream.recv(1)
             Remote("the tally", server.url, timeout=60.0).ask("report", message, 1024)
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([3, 4, 5]))
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([3, 4, 5]))
 
 
 def test_pages_are_public_and_nothing_else_is_found(kept):
-    one = kept()
-    pages = one.tally.pages
+    collection = kept()
+    pages = collection.tally.pages
     scripts = {"/collect.js", "/question.js", "/similar.js"}
     assert set(pages) == scripts | {"/", "/index.html", "/collect.css", "/task.json"}
-    assert pages["/task.json"][1].decode() == one.task.to_json()
+    assert pages["/task.json"][1].decode() == collection.task.to_json()
     assert b"http" not in pages["/collect.js"][1] + pages["/"][1]

@@ -27,7 +27,7 @@ from tests.false_alarm import FALSE_ALARM
 SOURCE = resources.files("ostraka.collect") / "page" / "collect.js"
 
 
-def node(script: str, said: object) -> object:
+def node(script: str, request: object) -> object:
     """What a script says of some JSON, with everything that the page's file exports at hand."""
     program = shutil.which("node")
     if program is None:
@@ -36,7 +36,7 @@ def node(script: str, said: object) -> object:
     tail = 'console.log(JSON.stringify(await main(JSON.parse(readFileSync(0, "utf8")))));\n'
     run = subprocess.run(
         [program, "--no-warnings", "--input-type=module", "-e", head + script + tail],
-        input=json.dumps(said),
+        input=json.dumps(request),
         capture_output=True,
         text=True,
         check=False,
@@ -47,8 +47,8 @@ def node(script: str, said: object) -> object:
 
 
 def office(**options) -> tuple[Task, Tally]:
-    one = Office(**{"most": 60, "missing": 0.4, "colluding": 0.05, **options})
-    return one.task, one.tally
+    office_round = Office(**{"most": 60, "missing": 0.4, "colluding": 0.05, **options})
+    return office_round.task, office_round.tally
 
 
 def test_neighbours_and_thresholds_are_those_of_python():
@@ -56,7 +56,7 @@ def test_neighbours_and_thresholds_are_those_of_python():
         (12, 60, 100, 1000, 10_000), ((0.05, 0.1), (0.1, 0.1), (0.0, 0.3), (0.2, 0.33)), (False,)
     )
     lying = itertools.product((12, 100, 1000), ((0.05, 0.1), (0.1, 0.1)), (True,))
-    asked = [
+    questions = [
         {"n": n, "colluding": colluding, "missing": missing, "lying": lies}
         for n, (colluding, missing), lies in (*honest, *lying)
     ]
@@ -65,12 +65,14 @@ def test_neighbours_and_thresholds_are_those_of_python():
     script = """const main = ({ asked, rings }) => [
       asked.map((one) => collect.degreeOf(one, one.n)),
       rings.map(([n, k, place, seed]) => collect.neighboursOf(place, n, k, collect.fromHex(seed)))];\n"""
-    degrees, peers = node(script, {"asked": asked, "rings": rings})
+    degrees, peers = node(script, {"asked": questions, "rings": rings})
     for (n, k, place, seed), ring in zip(rings, peers, strict=True):
         assert ring == neighbours(n, k, bytes.fromhex(seed))[place].tolist()
-    for one, pair in zip(asked, degrees, strict=True):
-        n_colluding, n_missing = (math.ceil(one[name] * one["n"] - 1e-9) for name in ("colluding", "missing"))
-        assert tuple(pair) == degree(one["n"], n_colluding, n_missing, lying=one["lying"])
+    for question, pair in zip(questions, degrees, strict=True):
+        n_colluding, n_missing = (
+            math.ceil(question[name] * question["n"] - 1e-9) for name in ("colluding", "missing")
+        )
+        assert tuple(pair) == degree(question["n"], n_colluding, n_missing, lying=question["lying"])
 
 
 def test_the_table_of_noise_is_that_of_python_to_a_step_of_two_to_the_minus_126():
@@ -81,7 +83,9 @@ def test_the_table_of_noise_is_that_of_python_to_a_step_of_two_to_the_minus_126(
     });\n"""
     for mean, (first, ends) in zip(means, node(script, means), strict=True):
         ours = _poisson(mean, 128)
-        assert all(abs(int(end) - own) < 4 for end, own in zip(ends, ours[first:], strict=False)), mean
+        assert all(
+            abs(int(end) - table_end) < 4 for end, table_end in zip(ends, ours[first:], strict=False)
+        ), mean
         assert max(ours[:first], default=0) < 4, mean
 
 
@@ -89,8 +93,8 @@ def test_the_table_of_noise_is_that_of_python_to_a_step_of_two_to_the_minus_126(
 @pytest.mark.parametrize("variance", [0.4, pytest.param(9.0, marks=pytest.mark.slow), 200.0])
 def test_noise_has_the_variance_that_it_says(variance):
     size = 20_000
-    drawn = node(f"const main = (v) => Array.from(collect.skellam(v, {size}));\n", variance)
-    square = float((np.array(drawn, dtype=float) ** 2).sum()) / variance
+    noise = node(f"const main = (v) => Array.from(collect.skellam(v, {size}));\n", variance)
+    square = float((np.array(noise, dtype=float) ** 2).sum()) / variance
     # a sum of n squares of Skellam noise varies by n (2 + 1 / variance), chi squared by 2 n
     wide = np.sqrt(1 + 0.5 / variance)
     low, high = size + (chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], size) - size) * wide
@@ -102,7 +106,7 @@ def test_shares_of_javascript_are_joined_by_python():
     script = """const main = ([secret, t, n]) =>
       collect.split(collect.fromHex(secret), t, n).map(collect.toHex);\n"""
     secret = bytes(range(200, 232))
-    shares = [bytes.fromhex(one) for one in node(script, [secret.hex(), 4, 7])]
+    shares = [bytes.fromhex(share) for share in node(script, [secret.hex(), 4, 7])]
     for chosen in ((0, 1, 2, 3), (6, 3, 5, 1)):
         assert join({at + 1: shares[at] for at in chosen}, threshold=4) == secret
     with pytest.raises(ValueError, match="are needed"):
@@ -129,17 +133,17 @@ def test_clients_in_javascript_and_in_python_make_one_sum(noise):
         threads = [threading.Thread(target=send, args=(server.url, value)) for value in values]
         for thread in (closing, *threads):
             thread.start()
-        said = node(ROUND, {"url": server.url, "values": values})
+        replies = node(ROUND, {"url": server.url, "values": values})
         for thread in (closing, *threads):
             thread.join()
-    assert said == ["received"] * 6
+    assert replies == ["received"] * 6
     exact = 2 * sum(task.encoding.encode(value).astype(int) for value in values)
-    left = tally.close().open() - exact
+    residue = tally.close().open() - exact
     assert tally.n_survivors == 12
     if noise == "tally":
-        assert not left.any()
+        assert not residue.any()
     else:
-        assert 0 < np.abs(left).max() <= 12 * np.sqrt(tally.variance)
+        assert 0 < np.abs(residue).max() <= 12 * np.sqrt(tally.variance)
 
 
 REFUSING = """
@@ -164,21 +168,24 @@ def test_a_client_refuses_a_wrong_roster_and_answers_each_exchange_once():
     tally.advance()
     key = min(tally._state._places)
     roster = tally.outbox(key)
-    each = 4 + 128
-    k = (len(roster) - 56) // each
-    changes = [roster[:-1], roster[:56], b"\0" + roster[1:], roster[:56] + roster[56 : 56 + each] * k, roster]
-    said = node(
+    size = 4 + 128
+    k = (len(roster) - 56) // size
+    changes = [roster[:-1], roster[:56], b"\0" + roster[1:], roster[:56] + roster[56 : 56 + size] * k, roster]
+    replies = node(
         REFUSING,
-        {"task": task.to_json(), "changes": [{"stage": "share", "message": one.hex()} for one in changes]},
+        {
+            "task": task.to_json(),
+            "changes": [{"stage": "share", "message": change.hex()} for change in changes],
+        },
     )
-    assert said[:8:2] == [
+    assert replies[:8:2] == [
         "a message has another length",
         f"the roster must name {k} neighbours",
         "the roster is for another task or round",
         "neighbours must be different clients",
     ]
-    assert said[8] == "answered"
-    assert all("once" in one for one in said[1::2])
+    assert replies[8] == "answered"
+    assert all("once" in refusal for refusal in replies[1::2])
 
 
 CHANGED = """
@@ -229,10 +236,10 @@ def test_a_client_refuses_what_a_tally_should_not_say(stage, flips, why):
         threads = [threading.Thread(target=send, args=(server.url, 5)) for _ in range(11)]
         for thread in (closing, *threads):
             thread.start()
-        said = node(CHANGED, {"url": server.url, "stage": stage, "flips": flips})
+        replies = node(CHANGED, {"url": server.url, "stage": stage, "flips": flips})
         for thread in (closing, *threads):
             thread.join()
-    assert why in said
+    assert why in replies
 
 
 def close_in_time(tally: Tally, n_clients: int, refuses: str) -> None:

@@ -24,18 +24,18 @@ N = 12
 
 def office(*, lying=True, **options):
     """A task among clients with an enrolment, its tally and its enrolment."""
-    one = Office(lying=lying, enrolled=True, **{"colluding": 0.05, **options})
-    return one.task, one.tally, one.enrolment
+    office_round = Office(lying=lying, enrolled=True, **{"colluding": 0.05, **options})
+    return office_round.task, office_round.tally, office_round.enrolment
 
 
 def test_shake_256_is_that_of_hashlib():
-    asked = [
+    questions = [
         (bytes(range(n)).hex(), size) for n, size in ((0, 1), (32, 16), (32, 500), (100, 136), (135, 137))
     ]
     script = """const main = (all) => all.map(([seed, size]) =>
       collect.toHex(collect.shake256(collect.fromHex(seed), size)));\n"""
-    for (seed, size), found in zip(asked, node(script, asked), strict=True):
-        assert found == hashlib.shake_256(bytes.fromhex(seed)).hexdigest(size)
+    for (seed, size), digest in zip(questions, node(script, questions), strict=True):
+        assert digest == hashlib.shake_256(bytes.fromhex(seed)).hexdigest(size)
 
 
 ROUND = """
@@ -78,10 +78,10 @@ def test_enrolled_clients_in_javascript_and_in_python_make_one_sum(lying):
         ]
         for thread in work:
             thread.start()
-        said = node(ROUND, {"url": server.url, "values": values, "signer": secret.hex()})
+        replies = node(ROUND, {"url": server.url, "values": values, "signer": secret.hex()})
         for thread in work:
             thread.join()
-    assert said == ["received"] * 6
+    assert replies == ["received"] * 6
     exact = 2 * sum(task.encoding.encode(value).astype(int) for value in values)
     np.testing.assert_array_equal(tally.close().open(), exact)
     assert tally.n_survivors == N
@@ -114,9 +114,9 @@ const main = async ({ task, wrong }) => {
 def test_a_client_joins_with_the_signature_of_its_own_claim_only():
     task, _, enrolment = office()
     others = certificate(task, enrolment._identity, "ab" * 32, round_=0)
-    said = node(STEPS, {"task": task.to_json(), "wrong": ["", "00" * 64, others.hex()]})
-    assert said[:3] == ["the enrolment did not sign the claim of this client"] * 3
-    assert "needs an enrolled client" in said[3]
+    replies = node(STEPS, {"task": task.to_json(), "wrong": ["", "00" * 64, others.hex()]})
+    assert replies[:3] == ["the enrolment did not sign the claim of this client"] * 3
+    assert "needs an enrolled client" in replies[3]
 
 
 CHANGED = """
@@ -165,10 +165,10 @@ def test_a_changed_roster_ends_the_round_for_a_client(place):
         ]
         for thread in work:
             thread.start()
-        said = node(CHANGED, {"url": server.url, "flips": [place, place]})
+        replies = node(CHANGED, {"url": server.url, "flips": [place, place]})
         work[0].join()
-    assert ("another task or round" if place == 0 else "did not sign the roster") in said[0]
-    assert "is at 'done'" in said[1]
+    assert ("another task or round" if place == 0 else "did not sign the roster") in replies[0]
+    assert "is at 'done'" in replies[1]
 
 
 class Certifying:
@@ -219,9 +219,9 @@ def test_enrolled_pages_take_part_in_a_round_with_keepers(browser):
     me, office_key, others = Identity.fresh(), Identity.fresh(), [Identity.fresh() for _ in range(2)]
     task = Task(
         Tree(0, 20, fanout=5), sigma=3.0, noise="tally", tally=me.public_key, enrolment=office_key.public_key,
-        keepers=[Keeper.key(one) for one in others],
+        keepers=[Keeper.key(keeper) for keeper in others],
     )  # fmt: skip
-    tally = Tally(task, me, keepers=[Keeper(task, one) for one in others])
+    tally = Tally(task, me, keepers=[Keeper(task, keeper) for keeper in others])
     enrolment = Enrolment(task, office_key)
     with PartyServer(tally, pages=tally.pages) as server:
         for value in (3, 3, 18):

@@ -32,12 +32,12 @@ def test_the_own_ledger_adds_up_all_tasks_takes_the_price_of_a_series_and_stops_
         asked("a", 0), asked("a", 1), asked("a", 2), asked("b", 0), asked("c", 0, epsilon=2, series=2),
         asked("b", 0),
     ]  # fmt: skip
-    told = node(LEDGER, {"budget": 3.5, "answers": answers})
+    replies = node(LEDGER, {"budget": 3.5, "answers": answers})
     # rounds of one series cost what it states, another task is added, the same round again costs again
-    assert [one["epsilon"] for one in told[:4]] == [1, 1.5, 1.5, 2.5]
-    assert [one["delta"] for one in told[:4]] == pytest.approx([1e-6, 1e-6, 1e-6, 2e-6])
-    assert told[4] == [4.5, 3.5]
-    assert told[5]["epsilon"] == 3.5
+    assert [reply["epsilon"] for reply in replies[:4]] == [1, 1.5, 1.5, 2.5]
+    assert [reply["delta"] for reply in replies[:4]] == pytest.approx([1e-6, 1e-6, 1e-6, 2e-6])
+    assert replies[4] == [4.5, 3.5]
+    assert replies[5]["epsilon"] == 3.5
 
 
 def test_a_ledger_that_was_damaged_sends_nothing():
@@ -56,9 +56,9 @@ def question(epsilon: float) -> Question:
 
 def tally_of(encoding, *, epsilon, sigma):
     me, two = Identity.fresh(), [Identity.fresh() for _ in range(2)]
-    keys = [Keeper.key(one) for one in two]
+    keys = [Keeper.key(keeper) for keeper in two]
     task = Task(encoding, sigma=sigma, tally=me.public_key, keepers=keys, question=question(epsilon))
-    return Tally(task, me, keepers=[Keeper(task, one) for one in two])
+    return Tally(task, me, keepers=[Keeper(task, keeper) for keeper in two])
 
 
 def set_limit(epsilon):
@@ -106,24 +106,24 @@ def test_the_page_recommends_what_python_recommends():
     rng, items = np.random.default_rng(4), 30
     encoding = Pairs(items=items, at_most=5)
     task = Task(encoding, sigma=6.0, noise="tally", tally="ab" * 32)
-    sums = sum(encoding.encode(one).astype(int) for one in baskets(400, items, rng))
+    sums = sum(encoding.encode(answer).astype(int) for answer in baskets(400, items, rng))
     sums = np.rint(sums + rng.normal(0, 6, len(sums))).astype(int)
     questions = [*baskets(20, items, rng), []]
     script = f"""const {{ similarity, ranked }} = await import({str(SOURCE.parent / "similar.js")!r});
     const main = ({{ sums, encoding, baskets }}) => {{ const likelihood = similarity(sums, encoding, 400, 36);
       return baskets.map((basket) => ranked(likelihood, basket, 10)); }};\n"""
-    told = {"sums": sums.tolist(), "encoding": {"kind": "Pairs", "items": items}, "baskets": questions}
+    replies = {"sums": sums.tolist(), "encoding": {"kind": "Pairs", "items": items}, "baskets": questions}
     expected = [
-        estimate.similar_items(sums, task, one, n=10, n_clients=400, variance=36.0).tolist()
-        for one in questions
+        estimate.similar_items(sums, task, basket, n=10, n_clients=400, variance=36.0).tolist()
+        for basket in questions
     ]
-    assert node(script, told) == expected
+    assert node(script, replies) == expected
 
 
 def test_recommendations_come_from_the_signed_counts_and_items_stay_in_the_page(browser):
     encoding = Pairs(items=5, at_most=3)
     tally = tally_of(encoding, epsilon=5.0, sigma=9.0)
-    sums = sum(200 * encoding.encode(one).astype(int) for one in ([0, 1], [2, 3], [0, 1, 4]))
+    sums = sum(200 * encoding.encode(answer).astype(int) for answer in ([0, 1], [2, 3], [0, 1, 4]))
     record = record_of(tally, sums, epsilon=1.0, delta=1e-6) | {"n_survivors": 600}
     tally.announce(spent=1.0, budget=2.0, result=summary(Collected(record)))
     with PartyServer(tally, pages=tally.pages) as server:

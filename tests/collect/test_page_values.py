@@ -52,10 +52,10 @@ const main = async ({ url, value }) => {
 
 
 def test_a_message_whose_acknowledgement_got_lost_is_repeated_and_counted_once(kept):
-    one = kept()
-    with PartyServer(one.tally, pages=one.tally.pages) as server:
-        assert node(LOST, {"url": server.url, "value": 3}) == one.task.sha256
-    assert one.tally.n_clients == 1
+    collection = kept()
+    with PartyServer(collection.tally, pages=collection.tally.pages) as server:
+        assert node(LOST, {"url": server.url, "value": 3}) == collection.task.sha256
+    assert collection.tally.n_clients == 1
 
 
 @pytest.mark.parametrize(

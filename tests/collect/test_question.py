@@ -41,7 +41,7 @@ def question(**changes):
 def task(encoding=None, *, me=None, others=(), **changes):
     fields = {
         "sigma": SIGMA, "tally": (me or Identity.fresh()).public_key,
-        "keepers": [Keeper.key(one) for one in others], "question": question(choices=CHOICES),
+        "keepers": [Keeper.key(keeper) for keeper in others], "question": question(choices=CHOICES),
     }  # fmt: skip
     return Task(encoding or Histogram(0, 2, cells=2), **{**fields, **changes})
 
@@ -53,8 +53,8 @@ def asked():
     def made(encoding, words):
         me, others = Identity.fresh(), [Identity.fresh() for _ in range(2)]
         sigma = _plan.sigma_for(encoding, epsilon=1.0, delta=1e-6)
-        one = task(encoding, me=me, others=others, sigma=sigma, question=question(**words))
-        return Tally(one, me, keepers=[Keeper(one, other) for other in others])
+        poll = task(encoding, me=me, others=others, sigma=sigma, question=question(**words))
+        return Tally(poll, me, keepers=[Keeper(poll, keeper) for keeper in others])
 
     return made
 
@@ -93,10 +93,10 @@ def test_tasks_without_a_question_keep_their_fingerprints():
 )
 def test_every_word_is_in_the_fingerprint_and_comes_back(change):
     usual = task(me=Identity(bytes(32)))
-    other = task(me=Identity(bytes(32)), question=question(**{"choices": CHOICES, **change}))
-    assert other.sha256 != usual.sha256
-    assert Task.from_json(other.to_json()) == other
-    assert Task.from_json(other.to_json()).sha256 == other.sha256
+    changed_task = task(me=Identity(bytes(32)), question=question(**{"choices": CHOICES, **change}))
+    assert changed_task.sha256 != usual.sha256
+    assert Task.from_json(changed_task.to_json()) == changed_task
+    assert Task.from_json(changed_task.to_json()).sha256 == changed_task.sha256
 
 
 @pytest.mark.parametrize(
@@ -135,18 +135,18 @@ def test_a_question_cannot_understate_the_price_of_a_round_or_of_all_rounds():
 
 
 def test_choices_are_the_cells_of_the_encoding_and_answers_their_texts_or_numbers():
-    one = task()
+    poll = task()
     for number, texts in enumerate(zip(*CHOICES.values(), strict=True)):
         for answer in (number, *texts):
-            assert one.encoded(answer).nonzero()[0].tolist() == [number]
+            assert poll.encoded(answer).nonzero()[0].tolist() == [number]
     for answer in (2, -1, 0.5, True, "by car", None):
         with pytest.raises(ValueError, match="must be") as caught:
-            one.encoded(answer)
+            poll.encoded(answer)
         assert "car" not in str(caught.value)
     with pytest.raises(ValueError, match="2 choices needs the encoding"):
         task(Tree(0, 2))
     with pytest.raises(ValueError, match="a question has the fields"):
-        Task.from_json(one.to_json().replace('"keep_days"', '"keep"'))
+        Task.from_json(poll.to_json().replace('"keep_days"', '"keep"'))
 
 
 SHOWN = "document.querySelector('ostraka-question').innerText"
@@ -240,20 +240,20 @@ def collect(*words):
 def survey(tmp_path_factory):
     """A question of numbers, and its answer by 100 invented people: two commands."""
     folder = tmp_path_factory.mktemp("survey")
-    made = collect(
+    output = collect(
         "new", folder / "s", "--question", "How many minutes do you travel?", "--range", "0:240",
         "--unit", "minutes", "--clients", 100, "--epsilon", 4, "--controller", "City of Example",
     )  # fmt: skip
-    assert made.code == 0, made.err
+    assert output.code == 0, output.err
     ran = collect("simulate", folder / "s" / "task.json", "--clients", 100, "--out", folder / "out.json")
     assert ran.code == 0, ran.err
     return folder
 
 
 def test_three_commands_lead_from_a_question_to_a_page_with_a_median(survey, tmp_path):
-    shown = collect("show", "median", survey / "out.json", "--html", tmp_path / "median.html")
-    assert shown.code == 0, shown.err
-    assert "The median is" in shown.out
+    result = collect("show", "median", survey / "out.json", "--html", tmp_path / "median.html")
+    assert result.code == 0, result.err
+    assert "The median is" in result.out
     page = (tmp_path / "median.html").read_text()
     for words in (
         "The median is",
@@ -297,28 +297,28 @@ def test_each_system_of_the_thesis_is_the_commands_of_the_manual(heading, words,
     blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE))
     exec(blocks.get("python", ""), {})
     for line in blocks["sh"].replace("\\\n", " ").splitlines():
-        said = collect(*shlex.split(line)[2:])
-        assert said.code == 0, (line, said.err)
-    assert re.search(words, said.out), said.out
+        output = collect(*shlex.split(line)[2:])
+        assert output.code == 0, (line, output.err)
+    assert re.search(words, output.out), output.out
     assert re.search(words, (tmp_path / f"{page}.html").read_text())
     assert "<svg" in (tmp_path / f"{page}.html").read_text()
 
 
 def test_a_plan_for_few_people_says_that_the_median_will_be_useless(tmp_path):
     for clients, useless in ((40, True), (20_000, False)):
-        told = collect("plan", "tree:0:241", "--clients", clients, "--epsilon", 1)
-        assert ("the median will be useless" in told.out) is useless
-    made = collect("new", tmp_path / "s", "--question", "How many?", "--range", "0:240", "--clients", 40)
-    assert "the median will be useless" in made.err
+        output = collect("plan", "tree:0:241", "--clients", clients, "--epsilon", 1)
+        assert ("the median will be useless" in output.out) is useless
+    creation = collect("new", tmp_path / "s", "--question", "How many?", "--range", "0:240", "--clients", 40)
+    assert "the median will be useless" in creation.err
 
 
 def collected(encoding, values, **changes):
     """What would be released without noise."""
-    one = task(encoding, sigma=SIGMA, noise="tally", question=None)
+    poll = task(encoding, sigma=SIGMA, noise="tally", question=None)
     sums = np.sum([encoding.encode(value).astype(np.int32) for value in values], axis=0, dtype=np.int64)
     return {
-        "task": json.loads(one.to_json()), "sums": sums.tolist(), "variance": 1.0, "n_survivors": len(values),
-        "epsilon": 1.0, "delta": 1e-6, **changes,
+        "task": json.loads(poll.to_json()), "sums": sums.tolist(), "variance": 1.0,
+        "n_survivors": len(values), "epsilon": 1.0, "delta": 1e-6, **changes,
     }  # fmt: skip
 
 
@@ -332,20 +332,20 @@ def test_each_kind_of_answer_is_shown_with_its_interval(tmp_path):
         "sum": (Vector(cells=2, clip=16.0, grid=16), [[3, 4], [1, -2]], {"value": [4.0, 2.0]}),
         "similar": (Pairs(items=4, at_most=2), [[0, 1]] * 9 + [[2, 3]] * 5, {"items": [1, 2, 3]}),
     }
-    other = tmp_path / "another map.json"
-    other.write_text(json.dumps(collected(Grid(x=(0, 2), y=(0, 1), shape=(2, 2)), [(1.5, 0.9)] * 7)))
+    map_file = tmp_path / "another map.json"
+    map_file.write_text(json.dumps(collected(Grid(x=(0, 2), y=(0, 1), shape=(2, 2)), [(1.5, 0.9)] * 7)))
     for kind, (encoding, values, expected) in cases.items():
         file = tmp_path / f"{kind}.json"
         file.write_text(json.dumps(collected(encoding, values)))
         words = ["show", kind, file, "--json", "--html", tmp_path / f"{kind}.html"]
         words += {"quantile": ["--q", 0.9], "similar": ["--items", "0"]}.get(kind, [])
-        shown = collect(*words)
-        assert shown.code == 0, (kind, shown.err)
-        answer = json.loads(shown.out)
+        result = collect(*words)
+        assert result.code == 0, (kind, result.err)
+        answer = json.loads(result.out)
         assert {name: answer[name] for name in expected} == expected
         assert "<svg" in (tmp_path / f"{kind}.html").read_text()
     assert "(x 0 to 1, y 0 to 1)" in collect("show", "map", tmp_path / "map.json").out
-    assert "(x 1 to 2, y 0.5 to 1)" in collect("show", "map", other).out
+    assert "(x 1 to 2, y 0.5 to 1)" in collect("show", "map", map_file).out
     assert (
         "no item is left" in collect("show", "similar", tmp_path / "similar.json", "--items", "0,1,2,3").err
     )

@@ -17,12 +17,12 @@ def test_sizes_of_table_4_1_are_the_printed_ones(capsys):
 
 def test_one_value_moves_a_range_of_the_sketch_by_far_more_than_its_claimed_sensitivity():
     # planted: the thesis adds noise for d = 3
-    found = melis.sensitivity(3)
-    assert found.min() > 15
+    sensitivity = melis.sensitivity(3)
+    assert sensitivity.min() > 15
     sketch = CountSketch(width=55, depth=3, key="11" * 32)
     assert sketch.l1 == 6  # our price is for all cells at once, not for ranges of them
     vectors = [sketch.encode([k]).astype(np.int32) for k in range(200)]
-    moves = [np.abs(one - two).sum() for one, two in itertools.pairwise(vectors)]
+    moves = [np.abs(vector - two).sum() for vector, two in itertools.pairwise(vectors)]
     assert max(moves) <= 6
 
 

@@ -46,7 +46,7 @@ class Hourly:
         self.me, self.others, self.folder = Identity.fresh(), [Identity.fresh() for _ in range(2)], folder
         self.task = Task(
             Histogram(0, 3, cells=3), sigma=SIGMA, tally=self.me.public_key, rounds=rounds,
-            keepers=[Keeper.key(one) for one in self.others],
+            keepers=[Keeper.key(keeper) for keeper in self.others],
         )  # fmt: skip
         self.budget, self.clock, self.series = (
             Budget(epsilon=epsilon, delta=1e-6, adaptive=False),
@@ -60,7 +60,8 @@ class Hourly:
         if self.series is not None:
             self.series.end()
         keepers = [
-            Keeper(self.task, one, folder=self.folder / f"k{place}") for place, one in enumerate(self.others)
+            Keeper(self.task, keeper, folder=self.folder / f"k{place}")
+            for place, keeper in enumerate(self.others)
         ]
         self.series = Series(
             self.task, self.me, folder=self.folder / "t", budget=self.budget, every=EVERY, keepers=keepers,
@@ -87,19 +88,19 @@ class Hourly:
 
 
 def test_each_round_is_charged_before_it_opens_and_released_once(tmp_path, monkeypatch):
-    one = Hourly(tmp_path)
-    one.report(monkeypatch)
-    one.run()
-    assert one.series.outcomes == ["released"] * 4
-    exact = (4 * one.task.mechanism.curve()).epsilon(delta=1e-6)
-    assert one.series.ledger.spent().epsilon(delta=1e-6) == pytest.approx(exact)
-    records = one.files()
+    collection = Hourly(tmp_path)
+    collection.report(monkeypatch)
+    collection.run()
+    assert collection.series.outcomes == ["released"] * 4
+    exact = (4 * collection.task.mechanism.curve()).epsilon(delta=1e-6)
+    assert collection.series.ledger.spent().epsilon(delta=1e-6) == pytest.approx(exact)
+    records = collection.files()
     assert [record["round"] for record in records.values()] == [0, 1, 2, 3]
     assert list(records.values())[-1]["epsilon"] == pytest.approx(exact)
     for record in records.values():
         assert np.abs(Collected(record).sums - [2, 2, 1]).max() < 10 * record["variance"] ** 0.5
-    one.run()  # nothing is left to do
-    assert one.files() == records
+    collection.run()  # nothing is left to do
+    assert collection.files() == records
 
 
 STEPS = {
@@ -118,8 +119,8 @@ STEPS = {
 def test_a_scheduler_killed_at_any_step_goes_on_and_nothing_is_paid_or_released_twice(
     tmp_path, monkeypatch, step, after
 ):
-    one = Hourly(tmp_path, rounds=2)
-    one.report(monkeypatch)
+    collection = Hourly(tmp_path, rounds=2)
+    collection.report(monkeypatch)
     owner, name = STEPS[step]
     usual, number = getattr(owner, name), itertools.count()
 
@@ -133,66 +134,66 @@ def test_a_scheduler_killed_at_any_step_goes_on_and_nothing_is_paid_or_released_
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, killed)
         with pytest.raises(KeyboardInterrupt):
-            one.run()
-    before = one.files()
-    one.restart()
-    one.run()
-    assert one.series.outcomes == ["released"] * 2
-    exact = (2 * one.task.mechanism.curve()).epsilon(delta=1e-6)
-    assert one.series.ledger.spent().epsilon(delta=1e-6) == pytest.approx(exact)
-    records = one.files()
+            collection.run()
+    before = collection.files()
+    collection.restart()
+    collection.run()
+    assert collection.series.outcomes == ["released"] * 2
+    exact = (2 * collection.task.mechanism.curve()).epsilon(delta=1e-6)
+    assert collection.series.ledger.spent().epsilon(delta=1e-6) == pytest.approx(exact)
+    records = collection.files()
     assert {name: records[name]["sums"] for name in before} == {
         name: record["sums"] for name, record in before.items()
     }
-    one.series.end()
+    collection.series.end()
 
 
 def test_rounds_that_passed_while_nothing_ran_cost_nothing_and_failed_ones_are_said(tmp_path, monkeypatch):
-    one = Hourly(tmp_path)
-    one.clock.sleep(2.5 * EVERY)
-    one.report(monkeypatch, n=2)  # too few
-    one.run()
-    assert one.series.outcomes == ["missed", "missed", "failed", "failed"]
-    assert one.series.ledger.spent().epsilon(delta=1e-6) == pytest.approx(
-        (2 * one.task.mechanism.curve()).epsilon(delta=1e-6)
+    collection = Hourly(tmp_path)
+    collection.clock.sleep(2.5 * EVERY)
+    collection.report(monkeypatch, n=2)  # too few
+    collection.run()
+    assert collection.series.outcomes == ["missed", "missed", "failed", "failed"]
+    assert collection.series.ledger.spent().epsilon(delta=1e-6) == pytest.approx(
+        (2 * collection.task.mechanism.curve()).epsilon(delta=1e-6)
     )
-    assert not one.files()
+    assert not collection.files()
 
 
 def test_a_round_that_the_ledger_does_not_pay_for_is_not_opened(tmp_path, monkeypatch):
     two = (2 * Hourly(tmp_path / "other").task.mechanism.curve()).epsilon(delta=1e-6)
-    one = Hourly(tmp_path / "own", epsilon=1.0001 * two)
-    one.report(monkeypatch)
+    collection = Hourly(tmp_path / "own", epsilon=1.0001 * two)
+    collection.report(monkeypatch)
     with pytest.raises(BudgetExceeded):
-        one.run()
-    assert one.series.outcomes == ["released", "released", None, None]
-    assert len(one.files()) == 2
+        collection.run()
+    assert collection.series.outcomes == ["released", "released", None, None]
+    assert len(collection.files()) == 2
 
 
 def test_a_report_that_comes_when_its_round_has_ended_is_refused_in_words(tmp_path):
-    one = Hourly(tmp_path)
-    tally = one.series.open(0)
-    late = Client(one.task).report(1)
-    one.series.open(1)
+    collection = Hourly(tmp_path)
+    tally = collection.series.open(0)
+    late = Client(collection.task).report(1)
+    collection.series.open(1)
     with pytest.raises(PartyError, match="the round is closed"):
         tally.receive(late)
 
 
 def test_a_second_scheduler_of_one_series_is_refused(tmp_path):
-    one = Hourly(tmp_path)
+    collection = Hourly(tmp_path)
     with pytest.raises(LogError, match="open elsewhere"):
         Series(
-            one.task, one.me, folder=tmp_path / "t", budget=one.budget, every=EVERY,
-            keepers=[Keeper(one.task, other) for other in one.others],
+            collection.task, collection.me, folder=tmp_path / "t", budget=collection.budget, every=EVERY,
+            keepers=[Keeper(collection.task, keeper) for keeper in collection.others],
         )  # fmt: skip
 
 
 def test_clients_answer_each_round_once_and_stop_when_their_own_ledger_is_spent(tmp_path):
-    one = Hourly(tmp_path, rounds=3)
-    two, three = ((n * one.task.mechanism.curve()).epsilon(delta=1e-6) for n in (2, 3))
+    collection = Hourly(tmp_path, rounds=3)
+    two, three = ((n * collection.task.mechanism.curve()).epsilon(delta=1e-6) for n in (2, 3))
     budget = (two + three) / 2  # an adaptive ledger costs a little more
-    one.series.open(0)
-    with PartyServer(one.series, pages=one.series.pages) as server:
+    collection.series.open(0)
+    with PartyServer(collection.series, pages=collection.series.pages) as server:
         with own_ledger(tmp_path / "me", epsilon=budget) as ledger:
             rounds = Client.auto(
                 server.url, lambda round_: round_ % 3, folder=tmp_path / "me", ledger=ledger, pause=0.0
@@ -202,28 +203,31 @@ def test_clients_answer_each_round_once_and_stop_when_their_own_ledger_is_spent(
                 send(server.url, 1, folder=tmp_path / "me")
             for value in (0, 1):
                 send(server.url, value)
-            assert one.series.tally.n_clients == 3
-            one.series.close(one.series.tally)
-            told = results(server.url, sha256=one.task.sha256)
-            assert (told["round"], told["result"]["quantile"]) == (0, 0.5)
-            assert told["spent"] == pytest.approx(one.task.mechanism.curve().epsilon(delta=1e-6))
-            one.series.open(1)
+            assert collection.series.tally.n_clients == 3
+            collection.series.close(collection.series.tally)
+            results_page = results(server.url, sha256=collection.task.sha256)
+            assert (results_page["round"], results_page["result"]["quantile"]) == (0, 0.5)
+            assert results_page["spent"] == pytest.approx(
+                collection.task.mechanism.curve().epsilon(delta=1e-6)
+            )
+            collection.series.open(1)
             assert next(rounds) == 1
-            one.series.open(2)
+            collection.series.open(2)
             with pytest.raises(BudgetExceeded):
                 next(rounds)
-            assert one.series.tally.n_clients == 0
+            assert collection.series.tally.n_clients == 0
             spent = ledger.spent().epsilon(delta=1e-6)
-        shown = typed("collect", "mine", tmp_path / "me", "--json")
-        assert json.loads(shown.out)["spent"] == pytest.approx(spent)
-        assert json.loads(shown.out)["left"] < three - two
+        mine = typed("collect", "mine", tmp_path / "me", "--json")
+        assert json.loads(mine.out)["spent"] == pytest.approx(spent)
+        assert json.loads(mine.out)["left"] < three - two
         # a page reports to the round that is open
         assert (
-            node("const main = ({ url }) => collect.send(url, 1);\n", {"url": server.url}) == one.task.sha256
+            node("const main = ({ url }) => collect.send(url, 1);\n", {"url": server.url})
+            == collection.task.sha256
         )
-        assert one.series.tally.n_clients == 1
-        good = one.series.tally._notice
-        one.series.tally._notice = Identity.fresh().seal("notice", good[64:])
+        assert collection.series.tally.n_clients == 1
+        good = collection.series.tally._notice
+        collection.series.tally._notice = Identity.fresh().seal("notice", good[64:])
         with pytest.raises(ValueError, match="signature"):
             results(server.url)
 
@@ -231,9 +235,9 @@ def test_clients_answer_each_round_once_and_stop_when_their_own_ledger_is_spent(
 def test_one_ledger_of_a_client_counts_all_series_that_it_joined(tmp_path):
     ours = [Hourly(tmp_path / name, rounds=2) for name in "ab"]
     with own_ledger(tmp_path / "me", epsilon=3.0) as ledger:
-        for one in ours:
-            one.series.open(0)
-            with PartyServer(one.series, pages=one.series.pages) as server:
+        for series in ours:
+            series.series.open(0)
+            with PartyServer(series.series, pages=series.series.pages) as server:
                 send(server.url, 1, ledger=ledger)
                 with pytest.raises(ValueError, match="must be"):
                     send(server.url, "x", ledger=ledger)  # refused before it is charged

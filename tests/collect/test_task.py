@@ -23,15 +23,15 @@ def by_clients(**changes) -> Task:
 
 
 def test_it_comes_back_from_its_json():
-    for one in (
+    for original in (
         task(),
         by_clients(lying=True, enrolment=OFFICE),
         task(Grid(x=(0, 1), y=(0, 1), shape=(4, 4))),
     ):
-        again = Task.from_json(one.to_json())
-        assert again == one
-        assert (again.sha256, hash(again)) == (one.sha256, hash(one))
-        assert again.mechanism == SkellamSum(sigma=24.0, l1=one.encoding.l1, l2=one.encoding.l2)
+        again = Task.from_json(original.to_json())
+        assert again == original
+        assert (again.sha256, hash(again)) == (original.sha256, hash(original))
+        assert again.mechanism == SkellamSum(sigma=24.0, l1=original.encoding.l1, l2=original.encoding.l2)
 
 
 def test_a_round_may_have_the_stated_number_of_clients():
@@ -43,7 +43,10 @@ def test_a_round_may_have_the_stated_number_of_clients():
 @pytest.mark.parametrize(
     "change",
     [
-        *({"encoding": one} for one in (Tree(0, 65), Tree(0, 64, fanout=2), Histogram(0, 64, cells=64))),
+        *(
+            {"encoding": encoding}
+            for encoding in (Tree(0, 65), Tree(0, 64, fanout=2), Histogram(0, 64, cells=64))
+        ),
         *({"keepers": keepers} for keepers in (KEEPERS[:2], KEEPERS[::-1])),
         *({name: OFFICE} for name in ("tally", "enrolment")),
         *({name: 2} for name in ("rounds", "honest")),
@@ -57,9 +60,11 @@ def test_every_field_is_in_the_fingerprint(change):
 
 
 def test_transcripts_differ_by_round_and_kind():
-    one = task(rounds=3)
-    found = {one.transcript(kind, round=number) for kind in ("report", "enrolment") for number in range(3)}
-    assert len(found) == 6
+    round_task = task(rounds=3)
+    transcripts = {
+        round_task.transcript(kind, round=number) for kind in ("report", "enrolment") for number in range(3)
+    }
+    assert len(transcripts) == 6
 
 
 @pytest.mark.parametrize(
@@ -137,10 +142,10 @@ def test_shares_of_noise_are_sized_for_the_fewest_who_may_be_honest():
     assert task(honest=2).share(0) == 24.0**2 / 2
     assert task().variance(n_survivors=50) == 3 * 24.0**2
     assert task(noise="tally").share(0) == 0.0
-    one = by_clients(colluding=0.1)
-    assert one.share(40) == 24.0**2 / (10 - 4)
-    assert one.share(20) == 24.0**2 / (10 - 2)
-    assert one.variance(n_survivors=20) == pytest.approx(20 * 24.0**2 / 8)
+    round_task = by_clients(colluding=0.1)
+    assert round_task.share(40) == 24.0**2 / (10 - 4)
+    assert round_task.share(20) == 24.0**2 / (10 - 2)
+    assert round_task.variance(n_survivors=20) == pytest.approx(20 * 24.0**2 / 8)
 
 
 def test_numbers_that_are_equal_have_one_fingerprint():

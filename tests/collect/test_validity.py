@@ -96,9 +96,9 @@ def forged(form, marks, rng):
     elif help_of == 2 and not form.entries:
         payload[square] = (payload[square] + 1) % PRIME
     elif help_of == 2:  # they make up for what the norm is too long
-        entries, rest = signed(marks[: form.entries]), marks[-form.rest_bits :]
-        missing = form.bound**2 - sum(int(one) ** 2 for one in entries)
-        missing -= sum(int(one) << bit for bit, one in enumerate(rest))
+        entries, bits = signed(marks[: form.entries]), marks[-form.rest_bits :]
+        missing = form.bound**2 - sum(int(digit) ** 2 for digit in entries)
+        missing -= sum(int(digit) << bit for bit, digit in enumerate(bits))
         for time in range(TIMES):
             payload[square + time * k] = (int(payload[square + time * k]) + missing) % PRIME
     return payload
@@ -116,15 +116,15 @@ def changed_marks(case: str, form, k: int) -> np.ndarray:
 
 def refusals(n: int) -> tuple[int, int, int, int]:
     """Honest reports refused, of how many; forged ones taken, of how many."""
-    rng, refused, taken, honest, false = np.random.default_rng(5), 0, 0, 0, 0
+    rng, refused, accepted_reports, honest, false = np.random.default_rng(5), 0, 0, 0, 0
     for case, k in itertools.product(FORMS, range(n)):
         encoding, value = FORMS[case]
         form = form_of(encoding)
         verdict, _ = outcome(form, proved(form, encoding.encode(value(k)), rng.bytes(32)), rng)
         refused, honest = refused + bool(verdict.any()), honest + 1
         verdict, _ = outcome(form, forged(form, changed_marks(case, form, k), rng), rng)
-        taken, false = taken + (not verdict.any()), false + 1
-    return refused, honest, taken, false
+        accepted_reports, false = accepted_reports + (not verdict.any()), false + 1
+    return refused, honest, accepted_reports, false
 
 
 def test_what_is_no_answer_is_refused_and_every_answer_is_taken():
@@ -155,7 +155,7 @@ def test_what_is_opened_and_what_a_cheat_causes_are_uniform_whatever_the_answer(
                 form, proved(form, vector, rng.bytes(32)), rng, shift=shift, digest=weights
             )
             assert bool(verdict.any()) is (shift != 0)
-            draws += [int(one) for one in (verdict if shift else openings.ravel())]
+            draws += [int(digit) for digit in (verdict if shift else openings.ravel())]
         counts = np.bincount(np.array(draws) >> 27, minlength=16)
         assert chisquare(counts).pvalue > FALSE_ALARM
     # without the secret multiple, the outcome of a shift is 2 d <r, x> + d^2 by a weight: one value an answer
@@ -179,27 +179,27 @@ def liar(form, vector, key):
 @pytest.mark.parametrize("case", FORMS)
 def test_a_round_refuses_liars_sums_the_others_and_survives_restarts(case, kept, tmp_path, monkeypatch):
     encoding, value = FORMS[case]
-    one = kept(encoding, folder=tmp_path, checked=True, sigma=2.0)
-    one.send(*map(value, range(1, 6)))
+    collection = kept(encoding, folder=tmp_path, checked=True, sigma=2.0)
+    collection.send(*map(value, range(1, 6)))
     with monkeypatch.context() as context:
         context.setattr(
             _client, "proved", lambda form, vector, key: forged(form, changed_marks(case, form, 2), RNG)
         )
-        one.send(value(1), value(2))
-    one.restart()
+        collection.send(value(1), value(2))
+    collection.restart()
     with monkeypatch.context() as context:  # a tally that is stopped between the check and the sum
-        context.setattr(type(one.tally), "_answers", stopped)
+        context.setattr(type(collection.tally), "_answers", stopped)
         with pytest.raises(InterruptedError):
-            one.tally.close()
-    one.restart()
-    sums = one.tally.close()
-    assert (one.tally.n_refused, one.tally.n_survivors) == (2, 5)
-    np.testing.assert_array_equal(sums.open(), one.plain(map(value, range(1, 6))))
-    one.restart()
-    assert one.tally.n_survivors == 5
-    np.testing.assert_array_equal(one.tally.close().open(), sums.open())
+            collection.tally.close()
+    collection.restart()
+    sums = collection.tally.close()
+    assert (collection.tally.n_refused, collection.tally.n_survivors) == (2, 5)
+    np.testing.assert_array_equal(sums.open(), collection.plain(map(value, range(1, 6))))
+    collection.restart()
+    assert collection.tally.n_survivors == 5
+    np.testing.assert_array_equal(collection.tally.close().open(), sums.open())
     with pytest.raises(PartyError, match="the round is closed"):
-        one.send(value(1))
+        collection.send(value(1))
 
 
 RNG = np.random.default_rng(0)
@@ -210,35 +210,37 @@ def stopped(*_):
 
 
 def test_noise_of_keepers_is_in_a_checked_sum(kept):
-    one = kept(Histogram(0, 4, cells=4), checked=True, noise="keepers", sigma=30.0)
-    one.send(0, 1, 2, 2)
-    noise = one.tally.close().open() - one.plain([0, 1, 2, 2])
-    assert 0 < np.abs(noise).max() < 14 * one.tally.variance**0.5
+    collection = kept(Histogram(0, 4, cells=4), checked=True, noise="keepers", sigma=30.0)
+    collection.send(0, 1, 2, 2)
+    noise = collection.tally.close().open() - collection.plain([0, 1, 2, 2])
+    assert 0 < np.abs(noise).max() < 14 * collection.tally.variance**0.5
 
 
 def test_a_keeper_checks_one_set_once_and_sums_nothing_unchecked(kept):
-    one = kept(Histogram(0, 4, cells=4), checked=True)
-    one.send(0, 1, 2, 3)
-    keys = sorted(one.tally._state.reports)
-    first, other = (Closing(0, exchange_key(new_secret()), b"".join(some)) for some in (keys, keys[:3]))
+    collection = kept(Histogram(0, 4, cells=4), checked=True)
+    collection.send(0, 1, 2, 3)
+    keys = sorted(collection.tally._state.reports)
+    first, second = (Closing(0, exchange_key(new_secret()), b"".join(subset)) for subset in (keys, keys[:3]))
     with pytest.raises(PartyError, match="no reports of this round"):
-        one.ask(first.write(one.task))
-    answer = one.ask(first.write(one.task), verb="sketch")
-    assert one.ask(first.write(one.task), verb="sketch") == answer
-    for again in (other.write(one.task), one.closing()):
+        collection.ask(first.write(collection.task))
+    answer = collection.ask(first.write(collection.task), verb="sketch")
+    assert collection.ask(first.write(collection.task), verb="sketch") == answer
+    for again in (second.write(collection.task), collection.closing()):
         with pytest.raises(PartyError, match="another request"):
-            one.ask(again, verb="sketch")
+            collection.ask(again, verb="sketch")
     with pytest.raises(PartyError, match="not checked"):
-        one.ask(first.write(one.task))
+        collection.ask(first.write(collection.task))
 
     def verdict(closing, value):
-        one.ask(bytes(4) + closing.digest(one.task) + packed(np.full((4, TIMES, 1), value)), verb="verdict")
+        collection.ask(
+            bytes(4) + closing.digest(collection.task) + packed(np.full((4, TIMES, 1), value)), verb="verdict"
+        )
 
     verdict(first, 0.0)
     with pytest.raises(PartyError, match="another request"):  # a second opening would give <r, x> away
         verdict(first, 1.0)
     with pytest.raises(PartyError, match="other reports"):
-        verdict(other, 0.0)
+        verdict(second, 0.0)
 
 
 def test_only_what_can_be_checked_is_promised(kept):
@@ -266,13 +268,13 @@ def test_only_what_can_be_checked_is_promised(kept):
     ],
 )
 def test_the_page_sends_a_checked_report(kept, encoding, values):
-    one = kept(encoding, checked=True)
+    collection = kept(encoding, checked=True)
     script = "const main = ({ url, value }) => collect.send(url, value);\n"
-    with PartyServer(one.tally, pages=one.tally.pages) as server:
-        assert node(script, {"url": server.url, "value": values[-1]}) == one.task.sha256
-    one.send(*values[:-1])
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain(values))
-    assert len(Client(one.task).report(values[0])) == 48 + 4 * one.task.report_size
+    with PartyServer(collection.tally, pages=collection.tally.pages) as server:
+        assert node(script, {"url": server.url, "value": values[-1]}) == collection.task.sha256
+    collection.send(*values[:-1])
+    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain(values))
+    assert len(Client(collection.task).report(values[0])) == 48 + 4 * collection.task.report_size
 
 
 def test_a_vector_of_thousands_of_entries_is_checked_where_squares_cannot_exceed_the_prime():

@@ -66,60 +66,64 @@ def secret(name: str) -> bytes:
 def cases() -> list[dict]:
     """Inputs of every kind: all of them plain JSON."""
     keepers = [2 * exchange_key(secret(f"keeper {number}")) for number in range(2)]
-    keepers = [hashlib.sha256(one.encode()).hexdigest() + one[64:] for one in keepers]
-    found = []
+    keepers = [hashlib.sha256(keeper.encode()).hexdigest() + keeper[64:] for keeper in keepers]
+    known_cases = []
     for encoding, value in ENCODINGS:
         task = Task(encoding, sigma=4.5, tally="ab" * 32, keepers=keepers, rounds=3, least=5)
-        found.append({"kind": "report", "task": task.to_json(), "value": value})
-        found[-1] |= {"secret": secret("a").hex(), "key": exchange_key(secret("a"))}
-    found += [
+        known_cases.append({"kind": "report", "task": task.to_json(), "value": value})
+        known_cases[-1] |= {"secret": secret("a").hex(), "key": exchange_key(secret("a"))}
+    known_cases += [
         {"kind": "proof", "encoding": written(encoding), "value": value, "key": secret("f").hex()}
         for encoding, value in CHECKED
     ]
-    found += [
+    known_cases += [
         {"kind": "encode", "encoding": written(encoding), "value": value, "key": secret("e").hex()}
         for encoding, value in ROUNDED
     ]
     pairs = [("client 2", "client 10"), ("client 10", "client 2"), ("the tally", "ff")]
-    found += [
+    known_cases += [
         {"kind": "mask", "secret": secret("a").hex(), "peer": exchange_key(secret("b")), "pair": pair,
          "size": 9, "transcript": secret("c").hex()} for pair in pairs
     ]  # fmt: skip
-    found += [{"kind": "head", "digest": secret("c").hex(), "word": word} for word in ("share", "confirm")]
-    found += [
+    known_cases += [
+        {"kind": "head", "digest": secret("c").hex(), "word": word} for word in ("share", "confirm")
+    ]
+    known_cases += [
         {"kind": "ring", "n": n, "k": k, "place": 3, "seed": secret("d").hex()} for n, k in ((9, 8), (60, 22))
     ]
-    found += [
+    known_cases += [
         {"kind": "degree", "n": n, "colluding": share, "missing": 0.1, "lying": lying}
         for n in (12, 100, 1000) for share in (0.05, 0.1) for lying in (False, True)
     ]  # fmt: skip
-    return found
+    return known_cases
 
 
-def answered(one: dict) -> object:
+def answered(case: dict) -> object:
     """What Python says."""
-    if one["kind"] == "report":
-        client = Client(Task.from_json(one["task"]))
-        client._secret, client.key = bytes.fromhex(one["secret"]), one["key"]
-        return client.report(one["value"]).hex()
-    if one["kind"] == "proof":
-        encoding = read(one["encoding"])
-        return proved(form_of(encoding), encoding.encode(one["value"]), bytes.fromhex(one["key"])).tolist()
-    if one["kind"] == "encode":
-        return read(one["encoding"]).encode(one["value"], key=bytes.fromhex(one["key"])).tolist()
-    if one["kind"] == "mask":
-        options = {"transcript": bytes.fromhex(one["transcript"]), "pair": tuple(one["pair"])}
-        own = bytes.fromhex(one["secret"])
-        found = pair_mask(own, one["peer"], **options, size=one["size"])
-        np.testing.assert_array_equal(found, mask(shared_key(own, one["peer"], **options), size=one["size"]))
+    if case["kind"] == "report":
+        client = Client(Task.from_json(case["task"]))
+        client._secret, client.key = bytes.fromhex(case["secret"]), case["key"]
+        return client.report(case["value"]).hex()
+    if case["kind"] == "proof":
+        encoding = read(case["encoding"])
+        return proved(form_of(encoding), encoding.encode(case["value"]), bytes.fromhex(case["key"])).tolist()
+    if case["kind"] == "encode":
+        return read(case["encoding"]).encode(case["value"], key=bytes.fromhex(case["key"])).tolist()
+    if case["kind"] == "mask":
+        options = {"transcript": bytes.fromhex(case["transcript"]), "pair": tuple(case["pair"])}
+        own = bytes.fromhex(case["secret"])
+        found = pair_mask(own, case["peer"], **options, size=case["size"])
+        np.testing.assert_array_equal(
+            found, mask(shared_key(own, case["peer"], **options), size=case["size"])
+        )
         return found.tolist()
-    if one["kind"] == "head":
-        return kind_of(one["word"], bytes.fromhex(one["digest"])).hex()
-    if one["kind"] == "ring":
-        return neighbours(one["n"], one["k"], bytes.fromhex(one["seed"]))[one["place"]].tolist()
-    n = one["n"]
-    n_colluding, n_missing = -int(-one["colluding"] * n // 1), -int(-one["missing"] * n // 1)
-    return list(degree(n, n_colluding, n_missing, lying=one["lying"]))
+    if case["kind"] == "head":
+        return kind_of(case["word"], bytes.fromhex(case["digest"])).hex()
+    if case["kind"] == "ring":
+        return neighbours(case["n"], case["k"], bytes.fromhex(case["seed"]))[case["place"]].tolist()
+    n = case["n"]
+    n_colluding, n_missing = -int(-case["colluding"] * n // 1), -int(-case["missing"] * n // 1)
+    return list(degree(n, n_colluding, n_missing, lying=case["lying"]))
 
 
 SCRIPT = """
@@ -147,15 +151,15 @@ def kept() -> list[dict]:
 
 
 def test_python_gives_the_known_answers():
-    asked = [json.loads(json.dumps(one)) for one in cases()]
-    assert [{key: value for key, value in one.items() if key != "answer"} for one in kept()] == asked
-    assert [one["answer"] for one in kept()] == [answered(one) for one in asked]
+    questions = [json.loads(json.dumps(case)) for case in cases()]
+    assert [{key: value for key, value in case.items() if key != "answer"} for case in kept()] == questions
+    assert [case["answer"] for case in kept()] == [answered(case) for case in questions]
 
 
 def test_javascript_gives_the_known_answers():
-    for one, found in zip(kept(), node(SCRIPT, kept()), strict=True):
-        assert found == one["answer"], one["kind"]
+    for case, answer in zip(kept(), node(SCRIPT, kept()), strict=True):
+        assert answer == case["answer"], case["kind"]
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps([{**one, "answer": answered(one)} for one in cases()], indent=1) + "\n")
+    sys.stdout.write(json.dumps([{**case, "answer": answered(case)} for case in cases()], indent=1) + "\n")

@@ -74,7 +74,7 @@ class TestEveryCurve:
     def test_what_depends_on_private_data_stays_unpublishable(self, curve):
         like = Curve.zero(moves=curve.moves, orders=curve.orders)
         kept = [curve + like, like + curve, 5 * curve, 0 * curve, curve.smaller(like), like.smaller(curve)]
-        assert {each.publishable for each in kept} == {curve.publishable}
+        assert {result.publishable for result in kept} == {curve.publishable}
         assert not (replace(curve, publishable=False) + curve).publishable
 
     def test_sums_round_up(self, curve):
@@ -170,14 +170,14 @@ def test_nothing_costs_nothing_and_nothing_known_proves_nothing():
     assert Curve((2.0,), (math.inf,), mu_squared=0.0).delta(1.0) == 0.0
 
 
-@given(one=curves, other=curves, delta=deltas)
-def test_more_releases_never_cost_less(one, other, delta):
-    assert (one + other).epsilon(delta) >= max(one.epsilon(delta), other.epsilon(delta)) * (1 - 1e-12)
+@given(first=curves, second=curves, delta=deltas)
+def test_more_releases_never_cost_less(first, second, delta):
+    assert (first + second).epsilon(delta) >= max(first.epsilon(delta), second.epsilon(delta)) * (1 - 1e-12)
 
 
-@given(curve=curves, n=numbers, more=numbers, delta=deltas)
-def test_epsilon_grows_with_the_number_of_answers(curve, n, more, delta):
-    assert (n * curve).epsilon(delta) <= ((n + more) * curve).epsilon(delta) * (1 + 1e-12)
+@given(curve=curves, n=numbers, n_further=numbers, delta=deltas)
+def test_epsilon_grows_with_the_number_of_answers(curve, n, n_further, delta):
+    assert (n * curve).epsilon(delta) <= ((n + n_further) * curve).epsilon(delta) * (1 + 1e-12)
 
 
 @given(curve=curves, delta=deltas, factor=st.floats(1.0, 100.0))
@@ -204,10 +204,12 @@ def test_epsilon_and_delta_are_two_readings_of_one_bound(curve, delta):
         assert curve.delta(epsilon) <= delta * (1 + 1e-9)
 
 
-@given(one=curves, other=curves, delta=deltas)
-def test_the_smaller_of_two_bounds_is_no_larger_than_either(one, other, delta):
-    both = replace(one, slack=other.slack).smaller(other)
-    assert both.epsilon(delta) <= min(replace(one, slack=other.slack).epsilon(delta), other.epsilon(delta))
+@given(first=curves, second=curves, delta=deltas)
+def test_the_smaller_of_two_bounds_is_no_larger_than_either(first, second, delta):
+    smaller = replace(first, slack=second.slack).smaller(second)
+    assert smaller.epsilon(delta) <= min(
+        replace(first, slack=second.slack).epsilon(delta), second.epsilon(delta)
+    )
 
 
 @given(sigma=noises, factor=st.floats(1.0, 10.0), n=st.integers(1, 3000), delta=deltas)
@@ -241,18 +243,18 @@ def test_the_default_orders_are_dense_enough():
     ],
 )
 def test_laws_that_no_release_has_are_refused(law):
-    whole = 100 * GNMax(sigma=20.0).curve()
+    hundred = 100 * GNMax(sigma=20.0).curve()
     refused = r"uses must be|size of a law must be|a response must have|a sampling rate must be"
     with pytest.raises(ValueError, match=refused):
-        Curve.from_dict(whole.to_dict() | {"laws": [law]})
+        Curve.from_dict(hundred.to_dict() | {"laws": [law]})
     with pytest.raises(ValueError, match=refused):
-        replace(whole, laws=(Law(*law),))  # added to others, it would take uses back
+        replace(hundred, laws=(Law(*law),))  # added to others, it would take uses back
 
 
 def test_a_kind_of_law_that_is_not_known_leaves_the_bounds_that_need_none():
-    whole = 100 * GNMax(sigma=20.0).curve()
-    other = Curve.from_dict(whole.to_dict() | {"laws": [["of-tomorrow 3", 1e-9, 100]]})
-    assert other.epsilon(1e-5) == replace(whole, laws=None).epsilon(1e-5)
+    hundred = 100 * GNMax(sigma=20.0).curve()
+    newer = Curve.from_dict(hundred.to_dict() | {"laws": [["of-tomorrow 3", 1e-9, 100]]})
+    assert newer.epsilon(1e-5) == replace(hundred, laws=None).epsilon(1e-5)
 
 
 def test_whole_numbers_of_numpy_do_not_wrap_when_they_count_uses():

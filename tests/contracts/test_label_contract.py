@@ -79,10 +79,10 @@ def by_classifier(y):
 def by_network(y):
     torch = pytest.importorskip("torch")
     network = TorchClassifier(torch.nn.Linear, epochs=1)
-    seen = []
-    network.minimise = lambda X, loss, *, name: seen.append((network.classes_, loss))
+    losses = []
+    network.minimise = lambda X, loss, *, name: losses.append((network.classes_, loss))
     network.fit(X, y)
-    ((classes, loss),) = seen
+    ((classes, loss),) = losses
     logits = torch.eye(len(classes))
     rows = [[float(loss(logits[[code]], [row])) for code in range(len(classes))] for row in range(4)]
     return classes, np.argmin(rows, axis=1)
@@ -139,4 +139,4 @@ def test_declared_classes_keep_their_order_if_they_are_not_sorted():
 
 def test_each_label_has_the_code_that_it_has_alone():
     labels, y = Labels.of([], [3, 1, 2]), [2.0, 1, 3, 2]
-    assert labels.encode(y).tolist() == [int(labels.encode([each])[0]) for each in y]
+    assert labels.encode(y).tolist() == [int(labels.encode([label])[0]) for label in y]

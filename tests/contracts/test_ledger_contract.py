@@ -70,8 +70,8 @@ def laws_of(priced):
         return None
     times = Counter()
     for laws, uses in priced:
-        for kind, size, each in laws:
-            times[kind, size] += each * uses
+        for kind, size, n_uses in laws:
+            times[kind, size] += n_uses * uses
     return tuple(Law(*law, n) for law, n in sorted(times.items()) if n)
 
 
@@ -128,21 +128,21 @@ class AgainstAList(RuleBasedStateMachine):
         key=st.none() | st.sampled_from(["a", "b", "c"]),
     )
     def charge(self, mechanism, uses, simulation, key):
-        asked = (key, mechanism, uses, simulation)
+        charge_line = (key, mechanism, uses, simulation)
         same_key = [n for n, entry in enumerate(self.entries, 1) if key is not None and entry[0] == key]
-        fits = self.total([asked]).epsilon(BUDGET.delta) <= BUDGET.epsilon
+        fits = self.total([charge_line]).epsilon(BUDGET.delta) <= BUDGET.epsilon
         assert self.ledger.affords(mechanism, uses=uses) == fits
 
         def charge():
             return self.ledger.charge(mechanism, uses=uses, unit="row", simulation=simulation, key=key)
 
-        if same_key and asked == self.entries[same_key[0] - 1]:
+        if same_key and charge_line == self.entries[same_key[0] - 1]:
             assert charge() == same_key[0]
         elif same_key:
             with pytest.raises(LedgerError):
                 charge()
         elif fits:
-            self.entries.append(asked)
+            self.entries.append(charge_line)
             assert charge() == len(self.entries)
         else:
             with pytest.raises(BudgetExceeded) as refusal:
@@ -168,17 +168,17 @@ class AgainstAList(RuleBasedStateMachine):
     def the_list_and_the_ledger_agree(self):
         if not hasattr(self, "ledger"):
             return
-        shown = [(e.key, e.mechanism, e.uses, e.simulation) for e in self.ledger.entries()]
-        assert shown == [
+        entries = [(e.key, e.mechanism, e.uses, e.simulation) for e in self.ledger.entries()]
+        assert entries == [
             (key, repr(mechanism), uses, simulation) for key, mechanism, uses, simulation in self.entries
         ]
-        assert [entry.seq for entry in self.ledger.entries()] == list(range(1, len(shown) + 1))
-        if shown:
+        assert [entry.seq for entry in self.ledger.entries()] == list(range(1, len(entries) + 1))
+        if entries:
             assert self.ledger.spent() == self.total()
             assert self.ledger.entries()[-1].epsilon_after == self.ledger.epsilon() <= BUDGET.epsilon
         assert self.ledger.left() == max(0.0, BUDGET.epsilon - self.total().epsilon(BUDGET.delta))
         assert self.ledger.simulation == any(simulation for *_, simulation in self.entries)
-        for seq in range(1, len(shown) + 1):
+        for seq in range(1, len(entries) + 1):
             stored = self.ledger.answer(seq)
             assert (None if stored is None else stored.tolist()) == (
                 [self.answers[seq]] if seq in self.answers else None
@@ -193,6 +193,6 @@ class AgainstAList(RuleBasedStateMachine):
 @pytest.mark.parametrize("kind", LEDGERS)
 def test_a_ledger_behaves_like_a_list_with_a_sum(kind):
     machine = type(f"{kind.__name__}AgainstAList", (AgainstAList,), {"kind": kind})
-    few = settings(max_examples=20 if kind is InMemory else 6, stateful_step_count=15)
-    machine.TestCase.settings = few
+    profile = settings(max_examples=20 if kind is InMemory else 6, stateful_step_count=15)
+    machine.TestCase.settings = profile
     machine.TestCase("runTest").runTest()

@@ -132,9 +132,9 @@ class TestEveryMechanism:
         for field in fields(mechanism):
             value = getattr(mechanism, field.name)
             if field.init and type(value) is float and field.name != "sampling_rate":
-                other = replace(mechanism, **{field.name: 2 * value})
-                assert other != mechanism
-                assert repr(other) != repr(mechanism)
+                changed = replace(mechanism, **{field.name: 2 * value})
+                assert changed != mechanism
+                assert repr(changed) != repr(mechanism)
 
     def test_cannot_be_changed(self, mechanism):
         for field in fields(mechanism):
@@ -158,11 +158,11 @@ class TestEveryMechanism:
 
     def test_all_noise_comes_from_rng(self, mechanism):
         before = np.random.get_state()[1].copy()  # noqa: NPY002
-        one, two, other = (
+        first, second, third = (
             numbers(mechanism.release(data(mechanism), rng=np.random.default_rng(seed))) for seed in (7, 7, 8)
         )
-        np.testing.assert_array_equal(one, two)
-        assert (one != other).any()
+        np.testing.assert_array_equal(first, second)
+        assert (first != third).any()
         np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
         assert inspect.signature(mechanism.release).parameters["rng"].default is inspect.Parameter.empty
 
@@ -351,9 +351,9 @@ def test_every_class_has_noise_of_its_own(mechanism):
 
 def test_a_screen_on_the_largest_count_has_one_noise_and_a_screen_on_every_count_one_each():
     level = [50.0] * 10
-    one, each = (Threshold(at=60.0, sigma=10.0, noise=noise) for noise in ("largest", "every"))
-    assert answers_of(one, level).mean() == pytest.approx(0.1587, abs=0.02)
-    assert answers_of(each, level).mean() == pytest.approx(1 - 0.8413**10, abs=0.02)
+    largest, every = (Threshold(at=60.0, sigma=10.0, noise=noise) for noise in ("largest", "every"))
+    assert answers_of(largest, level).mean() == pytest.approx(0.1587, abs=0.02)
+    assert answers_of(every, level).mean() == pytest.approx(1 - 0.8413**10, abs=0.02)
 
 
 def test_weights_and_samples_answer_as_the_mechanism_they_carry():

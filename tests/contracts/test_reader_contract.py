@@ -91,14 +91,14 @@ def public(folder):
     """The public table, the types of its columns and its encoder."""
     path = folder / "public.csv"
     path.write_bytes(b"\n".join([",".join(NAMES).encode(), *csv(PUBLIC)]) + b"\n")
-    asked = table.read(path, public=True)
-    features, _ = columns.understood(asked, NAMES, as_text=(), fill=False)
-    return asked, features, columns.encoder(asked, features)
+    public_table = table.read(path, public=True)
+    features, _ = columns.understood(public_table, NAMES, as_text=(), fill=False)
+    return public_table, features, columns.encoder(public_table, features)
 
 
 @pytest.fixture(params=["with numbers at once", "as text", "compressed", "utf-16", "Windows text"])
 def file_reader(request, folder, public):
-    asked, features, encoder = public
+    public_table, features, encoder = public
     encoding = {"utf-16": "utf-16-le", "Windows text": "cp1252"}.get(request.param)
     form = table.Format(encoding=encoding)
 
@@ -111,7 +111,7 @@ def file_reader(request, folder, public):
         path = folder / ("private.csv.gz" if request.param == "compressed" else "private.csv")
         path.write_bytes(gzip.compress(content, 1) if request.param == "compressed" else content)
         numbers = ("age",) if request.param == "with numbers at once" else ()
-        rows = table.read(path, public=False, like=asked, form=form, numbers=numbers)
+        rows = table.read(path, public=False, like=public_table, form=form, numbers=numbers)
         return columns.matrix(rows, features, encoder)
 
     return read
@@ -126,11 +126,11 @@ def parquet(folder, rows):
 
 
 def parquet_reader(folder, public):
-    asked, features, encoder = public
+    public_table, features, encoder = public
 
     def read(rows):
-        own = table.read(parquet(folder, rows), public=False, like=asked)
-        return columns.matrix(own, features, encoder)
+        private_table = table.read(parquet(folder, rows), public=False, like=public_table)
+        return columns.matrix(private_table, features, encoder)
 
     return read
 
@@ -181,7 +181,7 @@ def test_a_row_of_a_file_is_read_as_it_is_alone(file_reader, request):
     check_alone(file_reader, csv(PRIVATE), [*HOSTILE_LINES[:: 1 if usual else 3], b"", b"  "])
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_a_row_of_a_table_is_read_as_it_is_alone(reader, folder, public):
     read = reader(folder, public)
     cells = [
@@ -201,9 +201,9 @@ def test_the_number_of_rows_changes_none(file_reader):
 
 
 def test_rows_that_are_all_bad_are_all_missing_and_end_nothing(file_reader):
-    found = file_reader([b"\xff,\xff"] * 7)
-    assert len(found) == 7
-    assert (found == found[0]).all()
+    private_table = file_reader([b"\xff,\xff"] * 7)
+    assert len(private_table) == 7
+    assert (private_table == private_table[0]).all()
 
 
 @pytest.mark.parametrize("bad", ["x", None, "1e999", True, b"\xff", 2**70])
@@ -240,13 +240,13 @@ COLUMNS = {
 def test_a_missing_cell_of_a_frame_changes_no_other(name, kind):
     """One missing date gave all dates another text, so that all their categories became unknown."""
     cells, frame = COLUMNS[name], {"pandas": pd.DataFrame, "arrow": pa.table}[kind]
-    whole, lacking = (frame({"cell": column}) for column in (cells, [*cells[:2], None]))
-    values = [table.word(cell) for cell in table.named(whole)["cell"].tolist()]
+    complete, lacking = (frame({"cell": column}) for column in (cells, [*cells[:2], None]))
+    values = [table.word(cell) for cell in table.named(complete)["cell"].tolist()]
     for column in ({"categories": sorted({*values}), "missing": True}, {"edges": [0, 1, 2], "missing": True}):
         schema = Schema.from_dict({"cell": column})
-        assert schema.encode(whole)[:2].tolist() == schema.encode(lacking)[:2].tolist()
+        assert schema.encode(complete)[:2].tolist() == schema.encode(lacking)[:2].tolist()
         if "categories" in column:
-            assert schema.encode(whole).max() < len({*values})
+            assert schema.encode(complete).max() < len({*values})
 
 
 def test_a_schema_from_before_knows_its_dates():
@@ -280,17 +280,17 @@ def test_private_lines_do_not_decide_the_delimiter(folder):
         assert table.read(path, public=False).form == table.Format(",", "utf8", ".")
     path.write_bytes("größe;note, free\n1,5;x\n".encode())
     like = table.Table(path, None, np.zeros(0), form=table.Format(";", "utf8", ","))
-    found = table.read(path, public=False, like=like)
-    assert found.names == ["größe", "note, free"]
-    assert found.numbers("größe")[0].tolist() == [1.5]
+    private_table = table.read(path, public=False, like=like)
+    assert private_table.names == ["größe", "note, free"]
+    assert private_table.numbers("größe")[0].tolist() == [1.5]
 
 
 def test_what_is_declared_is_taken(folder):
     path = folder / "declared.csv"
     path.write_bytes("größe:beruf\n3,5:Köchin\n".encode("cp1252"))
-    found = table.read(path, public=False, form=table.Format(":", "cp1252", ","))
-    assert found.numbers("größe")[0].tolist() == [3.5]
-    assert found.text("beruf") == ["Köchin"]
+    private_table = table.read(path, public=False, form=table.Format(":", "cp1252", ","))
+    assert private_table.numbers("größe")[0].tolist() == [3.5]
+    assert private_table.text("beruf") == ["Köchin"]
 
 
 @pytest.mark.parametrize(

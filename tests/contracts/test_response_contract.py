@@ -91,8 +91,8 @@ class TestEveryResponse:
         joint = prior * np.exp(mechanism.log_likelihood(answers))
         np.testing.assert_allclose(after, joint / joint.sum(axis=1, keepdims=True), rtol=1e-12)
         np.testing.assert_allclose(after.sum(axis=1), 1, rtol=1e-12)
-        one, each = (mechanism.posterior(answers, p) for p in (SPREAD, [SPREAD] * N))
-        np.testing.assert_array_equal(one, each)
+        shared, per_row = (mechanism.posterior(answers, p) for p in (SPREAD, [SPREAD] * N))
+        np.testing.assert_array_equal(shared, per_row)
 
     def test_a_class_the_prior_rules_out_stays_out_and_a_sure_prior_stays_sure(self, mechanism):
         answers = mechanism.release(private(), rng=rng(2))
@@ -131,12 +131,12 @@ class TestEveryResponse:
 
     @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf, "1", True, None, 1e5], ids=repr)
     def test_noise_that_is_no_noise_is_refused_by_name(self, mechanism, wrong):
-        [name] = {each.name for each in fields(mechanism)} & {"epsilon", "scale", "sigma"}
+        [name] = {field.name for field in fields(mechanism)} & {"epsilon", "scale", "sigma"}
         with pytest.raises(ValueError, match=f"{name} must be"):
             replace(mechanism, **{name: wrong})
 
     def test_less_noise_never_costs_less(self, mechanism):
-        [name] = {each.name for each in fields(mechanism)} & {"epsilon", "scale", "sigma"}
+        [name] = {field.name for field in fields(mechanism)} & {"epsilon", "scale", "sigma"}
         factor = 0.99 if name == "epsilon" else 1.01
         less = replace(mechanism, **{name: factor * getattr(mechanism, name)})
         for small, large in zip(less.curve().rdp, mechanism.curve().rdp, strict=True):
@@ -145,10 +145,10 @@ class TestEveryResponse:
 
     def test_delta_falls_from_total_variation_to_nothing_and_is_within_the_curve(self, mechanism):
         grid = [0.0, 0.05, 0.2, 0.5]
-        found = [mechanism.delta(epsilon) for epsilon in grid]
-        assert all(a > b > 0 for a, b in itertools.pairwise(found))
+        deltas = [mechanism.delta(epsilon) for epsilon in grid]
+        assert all(a > b > 0 for a, b in itertools.pairwise(deltas))
         assert all(
-            d <= mechanism.curve().delta(e) * (1 + 1e-12) + 1e-11 for d, e in zip(found, grid, strict=True)
+            d <= mechanism.curve().delta(e) * (1 + 1e-12) + 1e-11 for d, e in zip(deltas, grid, strict=True)
         )
         with pytest.raises(ValueError, match="epsilon must"):
             mechanism.delta(-0.1)

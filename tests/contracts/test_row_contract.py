@@ -38,10 +38,10 @@ PLANTED = {
 def test_a_transformer_sees_each_row_as_if_it_were_alone(name, dtype):
     """A product of floats rounds a row by the shape of its batch, and in some libraries by its place."""
     table = ROWS.astype(dtype)
-    whole = row_by_row(PLANTED[name], table)
+    together = row_by_row(PLANTED[name], table)
     for n in (1, 2, 23, 24, 25, 191, 192, 193, 299, 300, 301):
-        np.testing.assert_array_equal(row_by_row(PLANTED[name], table[:n]), whole[:n])
-        np.testing.assert_array_equal(row_by_row(PLANTED[name], np.asfortranarray(table[-n:])), whole[-n:])
+        np.testing.assert_array_equal(row_by_row(PLANTED[name], table[:n]), together[:n])
+        np.testing.assert_array_equal(row_by_row(PLANTED[name], np.asfortranarray(table[-n:])), together[-n:])
 
 
 def test_a_row_that_a_transformer_refuses_is_missing_and_ends_nothing():
@@ -50,13 +50,13 @@ def test_a_row_that_a_transformer_refuses_is_missing_and_ends_nothing():
             raise ValueError("a private value")
         return np.asarray(X) @ np.ones((3, 2))
 
-    whole = row_by_row(refuses, ROWS)
+    together = row_by_row(refuses, ROWS)
     for place in (0, 200, 400):
         bad = ROWS.copy()
         bad[place, 1] = 1e300
-        found = row_by_row(refuses, bad)
-        assert np.isnan(found[place]).all()
-        np.testing.assert_array_equal(np.delete(found, place, axis=0), np.delete(whole, place, axis=0))
+        results = row_by_row(refuses, bad)
+        assert np.isnan(results[place]).all()
+        np.testing.assert_array_equal(np.delete(results, place, axis=0), np.delete(together, place, axis=0))
     with pytest.raises(ValueError, match="cannot read the private rows"):
         row_by_row(refuses, np.full((3, 3), 1e300))
 
@@ -69,7 +69,7 @@ def test_what_is_no_line_of_numbers_for_each_row_is_not_read(wrong):
 
 def test_texts_are_not_padded_to_the_longest_of_their_batch():
     texts = ["a", "bb", "ccc"]
-    padded = row_by_row(lambda some: [[len(text), max(map(len, some))] for text in some], texts)
+    padded = row_by_row(lambda batch: [[len(text), max(map(len, batch))] for text in batch], texts)
     assert padded.tolist() == [[1, 1], [2, 2], [3, 3]]
 
 

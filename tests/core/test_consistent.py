@@ -45,7 +45,7 @@ def test_a_keyed_hash_is_the_hmac_of_the_standard_library_and_keeps_its_secret(l
 
 def test_spelling_makes_no_difference():
     row = np.array([[40.0, 0.0]])
-    same = [
+    spellings = [
         row.astype(np.float32),
         row.astype(int),
         row.tolist(),
@@ -56,7 +56,7 @@ def test_spelling_makes_no_difference():
         pd.DataFrame({"hours": [-0.0], "age": [40]}),
         np.array([[40, 0.0]], dtype=object),
     ]
-    assert {ROWS.digests(rows)[0] for rows in same} == set(ROWS.digests(row))
+    assert {ROWS.digests(rows)[0] for rows in spellings} == set(ROWS.digests(row))
 
 
 def test_the_step_of_a_column_that_hardly_varies_is_one_that_float32_tells():
@@ -74,13 +74,13 @@ def test_float32_and_float64_are_one_question(number, step):
 @given(st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=6))
 def test_digests_are_equal_exactly_where_cells_are(cells):
     digests = ROWS.digests(np.array(cells) * 0.5)
-    for one, a in zip(cells, digests, strict=True):
+    for cell, a in zip(cells, digests, strict=True):
         for two, b in zip(cells, digests, strict=True):
-            assert (one == two) == (a == b)
+            assert (cell == two) == (a == b)
 
 
 @pytest.mark.parametrize(
-    "other",
+    "changed_cells",
     [
         Consistent(secret=bytes(32), grid=0.5, teachers="v1", columns=("age", "hours")),
         Consistent(secret=SECRET, grid=0.5, teachers="v2", columns=("age", "hours")),
@@ -90,8 +90,8 @@ def test_digests_are_equal_exactly_where_cells_are(cells):
     ],
     ids=["secret", "teachers", "names", "order", "version"],
 )
-def test_another_secret_other_teachers_or_other_columns_make_another_question(other):
-    assert other.digests([[40.0, 20.0]]) != ROWS.digests([[40.0, 20.0]])
+def test_another_secret_other_teachers_or_other_columns_make_another_question(changed_cells):
+    assert changed_cells.digests([[40.0, 20.0]]) != ROWS.digests([[40.0, 20.0]])
 
 
 def test_as_many_steps_of_another_grid_are_another_question_with_other_noise():
@@ -100,9 +100,9 @@ def test_as_many_steps_of_another_grid_are_another_question_with_other_noise():
     assert one != two
     assert fine.noise(one, purpose="m").random() != coarse.noise(two, purpose="m").random()
     by_name = [Consistent(secret=SECRET, grid={"0": 0.5, "1": step}, teachers="v1") for step in (0.5, 1.0)]
-    both = [rows.digests([[2.0, cell]]) for rows, cell in zip(by_name, (2.0, 4.0), strict=True)]
-    assert both[0] != both[1], "every column's step counts"
-    assert both[0] == fine.digests([[2.0, 2.0]]), "how the same steps are spelled does not"
+    digests = [rows.digests([[2.0, cell]]) for rows, cell in zip(by_name, (2.0, 4.0), strict=True)]
+    assert digests[0] != digests[1], "every column's step counts"
+    assert digests[0] == fine.digests([[2.0, 2.0]]), "how the same steps are spelled does not"
 
 
 def test_text_missing_cells_and_zero_are_told_apart():
@@ -130,12 +130,12 @@ def test_a_digest_is_keyed_so_that_nobody_else_can_look_rows_up():
 
 def test_noise_is_one_for_a_question_and_purpose_and_keyed_by_hmac():
     digest = ROWS.digests([[40.0, 20.0]])[0]
-    one, two = (ROWS.noise(digest, purpose="GNMax").normal(size=4) for _ in range(2))
-    np.testing.assert_array_equal(one, two)
-    assert not np.array_equal(one, ROWS.noise(digest, purpose="screen").normal(size=4))
+    first, second = (ROWS.noise(digest, purpose="GNMax").normal(size=4) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, ROWS.noise(digest, purpose="screen").normal(size=4))
     message = f"ostraka/noise/1\x00v1\x00GNMax\x00{digest}".encode()
-    known = KeyedNoise(hmac.digest(SECRET, message, "sha256"))
-    np.testing.assert_array_equal(one, known.normal(size=4))
+    keyed = KeyedNoise(hmac.digest(SECRET, message, "sha256"))
+    np.testing.assert_array_equal(first, keyed.normal(size=4))
 
 
 def test_a_secret_is_kept_for_its_owner_alone_and_survives_a_restart(tmp_path):
@@ -165,9 +165,9 @@ def test_an_answer_stays_the_same_after_a_restart_even_with_an_empty_ledger(tmp_
     rows, votes = np.arange(40).reshape(20, 2), ballots(np.tile([60, 50, 40], (20, 1)))
     labels = []
     for name in ("one", "one", "two"):
-        kept = Consistent.kept_at(tmp_path / "secret", grid=1.0, teachers="v1")
+        consistent = Consistent.kept_at(tmp_path / "secret", grid=1.0, teachers="v1")
         with ledger(tmp_path / name) as book:
-            labels.append(consistently(NOISY, votes, rows, consistent=kept, ledger=book))
+            labels.append(consistently(NOISY, votes, rows, consistent=consistent, ledger=book))
             assert len(book.entries()) == 20
     np.testing.assert_array_equal(labels[0], labels[1])
     np.testing.assert_array_equal(labels[0], labels[2])
@@ -178,11 +178,11 @@ def test_an_answer_stays_the_same_after_a_restart_even_with_an_empty_ledger(tmp_
 def test_keyed_noise_answers_as_often_as_the_law_says():
     """4,000 questions on the same votes; chance of |hits - expected| > 6.1 deviations: below 1e-9."""
     votes = np.tile([60.0, 50, 40], (4000, 1))
-    each = np.arange(4000.0)[:, None]
+    questions = np.arange(4000.0)[:, None]
     rows = Consistent(secret=SECRET, grid=1.0, teachers="v1")
     hits = sum(
         NOISY.release(ballots(votes[:1]), rng=rows.noise(digest, purpose="p"))[0] == 0
-        for digest in rows.digests(each)
+        for digest in rows.digests(questions)
     )
     for sigma, agrees in ((40.0, True), (25.0, False), (80.0, False)):
         p = np.exp(GNMax(sigma=sigma).log_outcomes(votes[:1])[0, 0])
@@ -193,33 +193,33 @@ def test_a_question_the_screen_stopped_stays_stopped():
     screen = Threshold(at=100, sigma=40.0)
     rows, votes = np.arange(60).reshape(30, 2), ballots(np.tile([100, 50], (30, 1)))
     with ledger() as book:
-        one, two = (
+        first, second = (
             consistently(NOISY, votes, rows, consistent=ROWS, ledger=book, screen=screen) for _ in range(2)
         )
-        np.testing.assert_array_equal(one, two)
-        stopped = int((one == ABSTAIN).sum())
+        np.testing.assert_array_equal(first, second)
+        stopped = int((first == ABSTAIN).sum())
         assert 0 < stopped < 30
         assert sum(entry.uses for entry in book.entries()) == 60 - stopped
 
 
 def test_repeats_are_free_when_the_budget_is_spent():
     with ledger(epsilon=0.2) as book:
-        asked = 0
+        n_asked = 0
         while book.affords(NOISY, uses=1):
-            consistently(NOISY, ballots([60, 50]), [[asked, 0]], consistent=ROWS, ledger=book)
-            asked += 1
+            consistently(NOISY, ballots([60, 50]), [[n_asked, 0]], consistent=ROWS, ledger=book)
+            n_asked += 1
         with pytest.raises(BudgetExceeded):
-            consistently(NOISY, ballots([60, 50]), [[asked, 0]], consistent=ROWS, ledger=book)
+            consistently(NOISY, ballots([60, 50]), [[n_asked, 0]], consistent=ROWS, ledger=book)
         spent = book.epsilon()
         consistently(NOISY, ballots([60, 50]), [[0, 0]], consistent=ROWS, ledger=book)
         assert book.epsilon() == spent
-        assert asked > 0
+        assert n_asked > 0
 
 
 def test_teachers_are_shown_the_middle_of_the_cell():
-    shown = ROWS.snap(np.array([[40.1, 19.9], [39.9, 20.2]]))
-    np.testing.assert_array_equal(shown, [[40.0, 20.0]] * 2)
-    assert ROWS.digests(shown) == ROWS.digests([[40.1, 19.9], [39.9, 20.2]])
+    middles = ROWS.snap(np.array([[40.1, 19.9], [39.9, 20.2]]))
+    np.testing.assert_array_equal(middles, [[40.0, 20.0]] * 2)
+    assert ROWS.digests(middles) == ROWS.digests([[40.1, 19.9], [39.9, 20.2]])
 
 
 @pytest.mark.parametrize(
@@ -264,8 +264,8 @@ def test_steps_middles_and_votes_that_are_missing_are_asked_for():
 
 
 def test_rows_of_no_column_are_one_question():
-    one, two = Consistent(secret=SECRET, grid=0.5, teachers="v1").digests(pd.DataFrame(index=[0, 1]))
-    assert one == two
+    cell, two = Consistent(secret=SECRET, grid=0.5, teachers="v1").digests(pd.DataFrame(index=[0, 1]))
+    assert cell == two
 
 
 @pytest.mark.parametrize(("law", "size"), [("normal", (7, 10)), ("normal", 7), ("laplace", (7, 3))])
@@ -274,8 +274,8 @@ def test_noise_of_many_questions_at_once_is_the_noise_of_each(law, size):
     digests = rows.digests(np.arange(7.0)[:, None])
     at_once = getattr(rows.noises(digests, purpose="m"), law)(scale=3.0, size=size)
     shape = size[1:] if isinstance(size, tuple) else ()
-    each = [getattr(rows.noise(digest, purpose="m"), law)(scale=3.0, size=shape) for digest in digests]
-    np.testing.assert_array_equal(at_once, each)
+    noises = [getattr(rows.noise(digest, purpose="m"), law)(scale=3.0, size=shape) for digest in digests]
+    np.testing.assert_array_equal(at_once, noises)
 
 
 def test_noise_of_many_questions_is_drawn_once():
@@ -304,22 +304,22 @@ class TestSecrets:
             with pytest.raises(ValueError, match="left out of pickles"):
                 use()
 
-    @pytest.mark.parametrize("way", [copy, deepcopy, pickle.dumps])
-    def test_noise_under_a_secret_is_neither_copied_nor_pickled(self, way):
+    @pytest.mark.parametrize("export", [copy, deepcopy, pickle.dumps])
+    def test_noise_under_a_secret_is_neither_copied_nor_pickled(self, export):
         for noise in (ROWS.noise("ab", purpose="p"), ROWS.noises(["ab"], purpose="p")):
             with pytest.raises(TypeError, match="cannot be copied or pickled"):
-                way(noise)
+                export(noise)
 
     def test_a_deep_copy_in_one_process_is_the_same_object(self):
         assert deepcopy(ROWS) is ROWS
 
     def test_noise_under_a_known_key_marks_the_ledger_as_a_simulation(self, tmp_path):
-        kept = Consistent.kept_at(tmp_path / "secret", grid=1.0, teachers="v1")
-        known = Consistent(secret=bytes(32), grid=1.0, teachers="v1")
+        consistent = Consistent.kept_at(tmp_path / "secret", grid=1.0, teachers="v1")
+        public_secret = Consistent(secret=bytes(32), grid=1.0, teachers="v1")
         for noise, simulation in (
             (KeyedNoise(bytes(32)), True),
-            (known.noise("ab", purpose="p"), True),
-            (kept.noise("ab", purpose="p"), False),
+            (public_secret.noise("ab", purpose="p"), True),
+            (consistent.noise("ab", purpose="p"), False),
         ):
             with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
                 release(NOISY, ballots([[9.0, 1.0]]), ledger=ledger, rng=noise)
@@ -329,7 +329,8 @@ class TestSecrets:
 def test_a_screen_and_its_answer_do_not_share_a_stored_sample():
     stored = Private([[4, 1]], Adjacency(relation="add-or-remove", sampling_rate=0.1))
     screen, argmax = (
-        Subsampled(mechanism=each, sampling_rate=0.1) for each in (Threshold(at=2, sigma=9.0), NOISY)
+        Subsampled(mechanism=mechanism, sampling_rate=0.1)
+        for mechanism in (Threshold(at=2, sigma=9.0), NOISY)
     )
     with ledger() as book:
         with pytest.raises(ValueError, match="one stored sample: ask Subsampled"):

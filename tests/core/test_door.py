@@ -166,10 +166,10 @@ def test_without_a_generator_noise_is_keyed_by_the_operating_system(ledger, vote
         release(spy, votes, ledger=ledger)
     assert not ledger.simulation
     assert len(ledger.entries()) == 2  # without a key every release is new
-    one, two = (rng for _, _, rng in spy.seen)
-    assert type(one.bit_generator).__name__ == "ChaCha"
-    assert one is not two
-    assert (one.random(4) != two.random(4)).all()
+    first, second = (rng for _, _, rng in spy.seen)
+    assert type(first.bit_generator).__name__ == "ChaCha"
+    assert first is not second
+    assert (first.random(4) != second.random(4)).all()
     np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
 
 
@@ -241,8 +241,8 @@ class TestConfident:
     def test_a_key_covers_both_payments(self, ledger, votes):
         noisy = {"screen": Threshold(at=60, sigma=40.0), "argmax": GNMax(sigma=80.0), "ledger": ledger}
         many = Private(np.repeat(VOTES, 40, axis=0), votes.adjacency)
-        one, two = (confident(many, **noisy, key="k") for _ in range(2))
-        np.testing.assert_array_equal(one, two)
+        first, second = (confident(many, **noisy, key="k") for _ in range(2))
+        np.testing.assert_array_equal(first, second)
         assert [entry.key for entry in ledger.entries()] == ["k/screen", "k/argmax"]
 
 
@@ -272,8 +272,8 @@ class TestInteractive:
         np.testing.assert_array_equal(answers, [0, 1, ABSTAIN, ABSTAIN])
 
     def test_costs_what_it_says_and_a_key_covers_both_payments(self, ledger, votes):
-        one, two = (self.ask(ledger, votes, key="k") for _ in range(2))
-        np.testing.assert_array_equal(one, two)
+        first, second = (self.ask(ledger, votes, key="k") for _ in range(2))
+        np.testing.assert_array_equal(first, second)
         cost = 4 * Threshold(at=50, sigma=2.0).curve() + ARGMAX.curve()
         assert ledger.spent().rdp == pytest.approx(cost.rdp, rel=1e-12, abs=0)
         assert [entry.key for entry in ledger.entries()] == ["k/screen", "k/argmax"]
@@ -308,8 +308,8 @@ def test_no_guess_turns_one_ballot_into_certainty():
         )
     screen = Threshold(at=-1487.0, sigma=50.0)
     gate = AgainstGuesses(mechanism=screen, guesses=[[1.0, 1.0]], n_teachers=2000)
-    more, fewer = (np.exp(gate.log_outcomes([[count, 0.0]])[0, 0]) for count in (513.0, 512.0))
-    assert 0 < more - fewer < 0.01
+    above, fewer = (np.exp(gate.log_outcomes([[count, 0.0]])[0, 0]) for count in (513.0, 512.0))
+    assert 0 < above - fewer < 0.01
     votes = Private(np.array([[513.0, 0.0]]), Adjacency.one_ballot())
     assert gate.release(votes, rng=np.random.default_rng(0)).shape == (1,)
 
@@ -352,8 +352,8 @@ def test_a_release_is_an_array_named_arrays_or_a_model_and_comes_back_under_its_
         if isinstance(released, Model):
             assert (found, found.digest) == (released, released.digest)
         elif isinstance(released, dict):
-            assert {name: each.tolist() for name, each in found.items()} == {
-                name: each.tolist() for name, each in released.items()
+            assert {name: array.tolist() for name, array in found.items()} == {
+                name: array.tolist() for name, array in released.items()
             }
         else:
             np.testing.assert_array_equal(found, released)
@@ -372,34 +372,34 @@ class TestReleaseEach:
     ONCE = Consistent(secret=bytes(32), grid=0.1, teachers="demo", kept=True)
 
     def ask(self, ledger, votes, mechanism, *, budget=9.0, account="ann", once=ONCE):
-        seen = []
+        requests_seen = []
 
-        def requests(drawn):
-            seen.extend(drawn)
+        def requests(answers):
+            requests_seen.extend(answers)
             assert ledger.entries()[-1].kind == "grant"  # nothing is charged yet
             fixed = {"account": account, "reserve": mechanism}
             return [
-                ChargeRequest(key=f"{n}", digest=one.digest, cost=one.cost, answer=one.answer, **fixed)
-                for n, one in enumerate(drawn)
+                ChargeRequest(key=f"{n}", digest=draw.digest, cost=draw.cost, answer=draw.answer, **fixed)
+                for n, draw in enumerate(answers)
             ]
 
         ledger.grant(account, budget_epsilon=budget)
         digests = once.digests([[float(n)] for n in range(len(votes))])
-        found = release_each(mechanism, votes, digests, consistent=once, ledger=ledger, requests=requests)
-        return found, seen
+        outcomes = release_each(mechanism, votes, digests, consistent=once, ledger=ledger, requests=requests)
+        return outcomes, requests_seen
 
     def test_only_what_was_charged_comes_back(self, ledger, votes):
-        one = ARGMAX.curve().epsilon(1e-5)
-        found, drawn = self.ask(ledger, votes, ARGMAX, budget=one * 1.001)
-        assert [type(each).__name__ for each in found] == ["Receipt", *["BudgetExceeded"] * 3]
-        assert found[0].answer == drawn[0].answer == 0
+        price = ARGMAX.curve().epsilon(1e-5)
+        outcomes, answers = self.ask(ledger, votes, ARGMAX, budget=price * 1.001)
+        assert [type(outcome).__name__ for outcome in outcomes] == ["Receipt", *["BudgetExceeded"] * 3]
+        assert outcomes[0].answer == answers[0].answer == 0
         assert not ledger.simulation
 
     def test_a_question_that_the_screen_stops_is_charged_the_screen(self, ledger, votes):
         mechanism = Confident(screen=Threshold(at=60, sigma=2.0), argmax=ARGMAX)
-        found, drawn = self.ask(ledger, votes, mechanism)
-        assert [receipt.answer for receipt in found] == [0, 1, ABSTAIN, 2]
-        assert [each.cost for each in drawn] == [mechanism, mechanism, mechanism.screen, mechanism]
+        outcomes, draws = self.ask(ledger, votes, mechanism)
+        assert [receipt.answer for receipt in outcomes] == [0, 1, ABSTAIN, 2]
+        assert [draw.cost for draw in draws] == [mechanism, mechanism, mechanism.screen, mechanism]
 
     def test_a_mechanism_that_charges_less_than_a_use_a_question_is_refused_before_anything_is_drawn(
         self, ledger, votes

@@ -46,16 +46,16 @@ def derivative(kind, tail, n):
     return mp.polyval(power[::-1], z) * (mp.sqrt(2 * mp.pi) * mp.exp(z * z / 2)) ** n
 
 
-def error(kind, row, left, right):
+def error(kind, row, lower, right):
     """Bound on |noise - Q(p)| over one piece, for every word and every p of its cell."""
-    unit, middle, half = mp.mpf(2) ** -64, mp.mpf(row[0]), mp.mpf(right - left) / 2
-    remainder = derivative(kind, left * unit, 7) * (half * unit) ** 7 / mp.factorial(7)
+    unit, middle, half = mp.mpf(2) ** -64, mp.mpf(row[0]), mp.mpf(right - lower) / 2
+    remainder = derivative(kind, lower * unit, 7) * (half * unit) ** 7 / mp.factorial(7)
     sizes = [abs(mp.mpf(c)) * half**n for n, c in enumerate(row[1:])]
     exact = [quantile(kind, middle * unit)]
     exact += [(-1) ** n * derivative(kind, middle * unit, n) * unit**n / mp.factorial(n) for n in range(1, 7)]
     wrong = mp.fsum(abs(mp.mpf(c) - e) * half**n for n, (c, e) in enumerate(zip(row[1:], exact, strict=True)))
     # v is below 2^63 and rounded to float64 once; p lies up to one unit above v
-    moved = derivative(kind, left * unit, 1) * (unit + right * unit * U)
+    moved = derivative(kind, lower * unit, 1) * (unit + right * unit * U)
     horner = 16 * U * mp.fsum(sizes)  # thirteen roundings
     return remainder + wrong + moved + horner
 
@@ -64,8 +64,8 @@ def worst(kind, table):
     edges = _draws.EDGES.tolist()
     with mp.workprec(150):
         return max(
-            error(kind, row, left, right)
-            for row, (left, right) in zip(table.tolist(), pairwise(edges), strict=True)
+            error(kind, row, lower, right)
+            for row, (lower, right) in zip(table.tolist(), pairwise(edges), strict=True)
         )
 
 
@@ -89,19 +89,19 @@ def test_one_wrong_number_of_a_table_is_noticed(kind):
 def test_noise_of_words_is_as_near_as_that_at_the_ends_of_pieces_and_anywhere(kind):
     rng = np.random.default_rng(kind)
     ends = [int(edge) + shift for edge in _draws.EDGES[::9] for shift in (-1, 0, 1)]
-    some = [
+    middles = [
         int(v) >> int(cut)
         for v, cut in zip(rng.integers(0, 2**63, 400), rng.integers(0, 20, 400), strict=True)
     ]
-    v = [min(max(each, _draws.LEAST), 2**63 - 1) for each in (*ends, *some, 2**63 - 1)]
-    drawn = np.array([each + (k % 2 << 63) for k, each in enumerate(v)], dtype=np.uint64)
-    noise = np.empty(len(drawn))
-    _draws.sizes(drawn, _draws.table(kind), noise)
+    v = [min(max(word, _draws.LEAST), 2**63 - 1) for word in (*ends, *middles, 2**63 - 1)]
+    words_drawn = np.array([word + (k % 2 << 63) for k, word in enumerate(v)], dtype=np.uint64)
+    noise = np.empty(len(words_drawn))
+    _draws.sizes(words_drawn, _draws.table(kind), noise)
     with mp.workprec(150):
-        for k, (each, found) in enumerate(zip(v, noise.tolist(), strict=True)):
-            for end in (each, each + 1):
+        for k, (value, number) in enumerate(zip(v, noise.tolist(), strict=True)):
+            for end in (value, value + 1):
                 size = quantile(kind, mp.mpf(end) / 2**64)
-                assert abs(found - (-size if k % 2 else size)) < _draws.DOUBT
+                assert abs(number - (-size if k % 2 else size)) < _draws.DOUBT
 
 
 def test_words_of_the_far_tail_have_no_noise_in_float64():
@@ -113,35 +113,37 @@ def test_words_of_the_far_tail_have_no_noise_in_float64():
 
 def test_release_noise_is_chacha20_of_the_key():
     key = bytes(range(32))
-    drawn = ChaCha(key=int.from_bytes(key, "little"), rounds=20).random_raw(512).astype("<u8").tobytes()
-    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(len(drawn)))
-    assert drawn == stream
+    words_drawn = ChaCha(key=int.from_bytes(key, "little"), rounds=20).random_raw(512).astype("<u8").tobytes()
+    stream = (
+        Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(len(words_drawn)))
+    )
+    assert words_drawn == stream
 
 
 def test_many_words_at_once_are_the_stream_wherever_it_stands_and_it_goes_on_behind_them():
-    whole, mixed = (np.random.Generator(ChaCha(key=3, rounds=20)) for _ in range(2))
+    unbroken, mixed = (np.random.Generator(ChaCha(key=3, rounds=20)) for _ in range(2))
     for n in (1023, 5, 1024, 3, 1025, 1, 4096, 20_000, 2):  # from all places of a block of 8, over several
-        drawn = words(mixed, (n,))
-        np.testing.assert_array_equal(drawn, whole.bit_generator.random_raw(n))
-        assert drawn.flags.writeable
-        assert drawn.flags.aligned
-        assert mixed.normal(size=n % 4).tolist() == whole.normal(size=n % 4).tolist()
-    for rng in (whole, mixed):
+        words_drawn = words(mixed, (n,))
+        np.testing.assert_array_equal(words_drawn, unbroken.bit_generator.random_raw(n))
+        assert words_drawn.flags.writeable
+        assert words_drawn.flags.aligned
+        assert mixed.normal(size=n % 4).tolist() == unbroken.normal(size=n % 4).tolist()
+    for rng in (unbroken, mixed):
         rng.bit_generator.random_raw(1, output=False)
         state = rng.bit_generator.state
         state["state"]["ctr"][0] += 1  # half a word was used
         rng.bit_generator.state = state
-    np.testing.assert_array_equal(words(mixed, (2000,)), whole.bit_generator.random_raw(2000))
+    np.testing.assert_array_equal(words(mixed, (2000,)), unbroken.bit_generator.random_raw(2000))
 
 
 def test_words_beyond_the_counter_of_openssl_are_the_stream_too():
-    whole, mixed = (np.random.Generator(ChaCha(key=3, rounds=20)) for _ in range(2))
-    for rng in (whole, mixed):
+    unbroken, mixed = (np.random.Generator(ChaCha(key=3, rounds=20)) for _ in range(2))
+    for rng in (unbroken, mixed):
         state = rng.bit_generator.state
         state["state"]["ctr"][0] = 16 * 2**32 - 1600  # the last hundred blocks of 32 bits
         rng.bit_generator.state = state
     for n in (400, 1024, 1024):
-        np.testing.assert_array_equal(words(mixed, (n,)), whole.bit_generator.random_raw(n))
+        np.testing.assert_array_equal(words(mixed, (n,)), unbroken.bit_generator.random_raw(n))
 
 
 def test_every_release_has_its_own_key_of_256_bits():

@@ -79,11 +79,11 @@ ONE = Adjacency.one_ballot()
 
 def brute_force(mechanism, row, order):
     """Every way to move one ballot, both directions."""
-    here, worst = mechanism.log_outcomes([row])[0], 0.0
+    base, worst = mechanism.log_outcomes([row])[0], 0.0
     for i, j in np.ndindex(3, 3):
         if i != j and row[i] >= 1:
-            there = mechanism.log_outcomes([row - np.eye(3)[i] + np.eye(3)[j]])[0]
-            for p, q in ((here, there), (there, here)):
+            neighbour = mechanism.log_outcomes([row - np.eye(3)[i] + np.eye(3)[j]])[0]
+            for p, q in ((base, neighbour), (neighbour, base)):
                 worst = max(worst, float(np.log(np.exp(order * p + (1 - order) * q).sum()) / (order - 1)))
     return worst
 
@@ -111,19 +111,19 @@ def test_its_noise_is_calibrated_and_its_wrappers_are_priced():
 
 def test_its_epsilon_is_published():
     votes = Private(np.tile([[95, 5]], (400, 1)), ONE)
-    told = release_epsilon(MECHANISM, votes, delta=1e-5, agreement=0.9)
-    assert told.method == "certificate"
-    assert told.epsilon < told.any_votes
+    publication = release_epsilon(MECHANISM, votes, delta=1e-5, agreement=0.9)
+    assert publication.method == "certificate"
+    assert publication.epsilon < publication.any_votes
     many = Private(np.tile([[95, 3, 2]], (400, 1)), ONE)  # pure privacy bounds three classes, too
-    assert release_epsilon(MECHANISM, many, delta=1e-5).epsilon <= told.any_votes * 1.1
+    assert release_epsilon(MECHANISM, many, delta=1e-5).epsilon <= publication.any_votes * 1.1
 
 
 def test_its_votes_are_recovered():
     answers = np.append(200_000 * np.exp(MECHANISM.log_outcomes([[50, 30, 20]])[0]), [])
     for method in ("posterior", "maximum-likelihood"):
-        found = recover_votes(answers.round(), n_teachers=100, mechanism=MECHANISM, method=method)
-        np.testing.assert_allclose(found.mean, [50, 30, 20], atol=1.0)
-        assert ((found.lower <= [50, 30, 20]) & (found.upper >= [50, 30, 20])).all()
+        recovery = recover_votes(answers.round(), n_teachers=100, mechanism=MECHANISM, method=method)
+        np.testing.assert_allclose(recovery.mean, [50, 30, 20], atol=1.0)
+        assert ((recovery.lower <= [50, 30, 20]) & (recovery.upper >= [50, 30, 20])).all()
     assert leakage_meter(MECHANISM, [[50, 30, 20]], n_answers=10**5)[0] < 1
     assert (cramer_rao(MECHANISM, [[50, 30, 20]], n_answers=10**5) > 0).all()
     with pytest.raises(TypeError, match="n_teachers is needed"):
@@ -172,37 +172,37 @@ def test_it_is_served(tmp_path):
     saved.save(tmp_path / "teachers")
     saved = SavedTeachers.load(tmp_path / "teachers")
     assert saved.mechanism == MECHANISM
-    kept = Consistent.kept_at(tmp_path / "secret", grid=saved.grid, teachers="demo")
+    consistent = Consistent.kept_at(tmp_path / "secret", grid=saved.grid, teachers="demo")
 
-    def requests(drawn, account):
-        assert {each.cost for each in drawn} == {MECHANISM}
-        asked = ((f"{n}", one.digest, one.cost, one.answer) for n, one in enumerate(drawn))
+    def requests(answers, account):
+        assert {draw.cost for draw in answers} == {MECHANISM}
+        charges = ((f"{n}", draw.digest, draw.cost, draw.answer) for n, draw in enumerate(answers))
         return [
             ChargeRequest(account=account, key=key, digest=digest, cost=cost, reserve=cost, answer=answer)
-            for key, digest, cost, answer in asked
+            for key, digest, cost, answer in charges
         ]
 
     with Ledger(
         ":memory:", budget=Budget(epsilon=500.0, delta=1e-5, adaptive=False), secret=bytes(32)
     ) as ledger:
-        found = []
+        replies = []
         for account in ("ann", "bob"):
             ledger.grant(account, budget_epsilon=500.0)
-            receipts = Answerer(saved, kept).answer(
+            receipts = Answerer(saved, consistent).answer(
                 X[300:340], ledger=ledger, requests=partial(requests, account=account)
             )
-            found.append([each.answer for each in receipts])
-        assert found[0] == found[1]
-        questions = len(set(kept.digests(X[300:340])))  # each is paid for once, whoever asks
+            replies.append([receipt.answer for receipt in receipts])
+        assert replies[0] == replies[1]
+        questions = len(set(consistent.digests(X[300:340])))  # each is paid for once, whoever asks
         price = (questions * MECHANISM.curve()).epsilon(1e-5)
         assert ledger.epsilon() == pytest.approx(price, rel=1e-12)
         assert release(SCREENED, Private(VOTES, ONE), ledger=ledger).shape == (4,)
         passed = len(VOTES)  # at most: the screen decides how many
-        least, most = (
+        least, highest = (
             (questions * MECHANISM.curve() + len(VOTES) * SCREENED.screen.curve() + n * MECHANISM.curve())
             for n in (0, passed)
         )
-        assert least.epsilon(1e-5) <= ledger.epsilon() <= most.epsilon(1e-5)
+        assert least.epsilon(1e-5) <= ledger.epsilon() <= highest.epsilon(1e-5)
 
 
 def test_records_make_registered_types_only():
@@ -233,24 +233,24 @@ def test_records_make_registered_types_only():
 def test_no_code_outside_mechanisms_asks_for_the_type_of_a_mechanism():
     """What a mechanism offers is asked for (a protocol); its type is not."""
     modules = [
-        f"ostraka.mechanisms.{each.name}" for each in pkgutil.iter_modules(ostraka.mechanisms.__path__)
+        f"ostraka.mechanisms.{module.name}" for module in pkgutil.iter_modules(ostraka.mechanisms.__path__)
     ]
     homes = [importlib.import_module(name) for name in modules]
-    found = {value for home in homes for value in vars(home).values() if hasattr(value, "promise")}
-    types = {kind.__name__ for kind in found if not getattr(kind, "_is_protocol", False)}
+    replies = {value for home in homes for value in vars(home).values() if hasattr(value, "promise")}
+    types = {kind.__name__ for kind in replies if not getattr(kind, "_is_protocol", False)}
     assert {"GNMax", "Confident", "SkellamSum", "StagedResponse"} <= types
     root = Path(ostraka.__file__).parent
     # within five lines: the files that may ask are few, and only these are parsed
     asks = rf"(isinstance|issubclass)\((.*\n){{0,4}}.*\b({'|'.join(types)}|tuple)\b"
-    found = []
+    replies = []
     for path in root.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         if path.is_relative_to(root / "core" / "mechanisms") or not re.search(asks, text):
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"isinstance", "issubclass"}:
-                asked = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+                type_names = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
                 subject = ast.unparse(node.args[0])
-                if asked & types or ("tuple" in asked and "mechanism" in subject):
-                    found.append(f"{path.relative_to(root)}:{node.lineno}")
-    assert found == []
+                if type_names & types or ("tuple" in type_names and "mechanism" in subject):
+                    replies.append(f"{path.relative_to(root)}:{node.lineno}")
+    assert replies == []

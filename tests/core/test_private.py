@@ -90,11 +90,11 @@ WAYS_OUT = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS_OUT)
-def test_every_implicit_way_out_is_refused_in_words_that_say_nothing(way):
+@pytest.mark.parametrize("access", WAYS_OUT)
+def test_every_implicit_way_out_is_refused_in_words_that_say_nothing(access):
     private = secret()
     with pytest.raises((TypeError, ValueError, pa.ArrowInvalid)) as refusal:
-        WAYS_OUT[way](private)
+        WAYS_OUT[access](private)
     assert says_nothing("".join(traceback.format_exception(refusal.value)))
 
 
@@ -112,9 +112,9 @@ PRINTED = {
 }
 
 
-@pytest.mark.parametrize("way", PRINTED)
-def test_what_is_printed_is_the_shape_and_whom_it_protects(way):
-    text = PRINTED[way](secret())
+@pytest.mark.parametrize("access", PRINTED)
+def test_what_is_printed_is_the_shape_and_whom_it_protects(access):
+    text = PRINTED[access](secret())
     assert says_nothing(text)
     assert "Private(shape=(2, 2), unit='person')" in text
 
@@ -218,9 +218,9 @@ def test_a_private_scalar_does_not_exist():
 
 def test_another_adjacency_is_another_object():
     private = secret()
-    other = private.with_adjacency(at_most=3.0)
-    assert (private.adjacency.at_most, other.adjacency.at_most) == (1.0, 3.0)
-    assert other.adjacency.unit == "person"
+    changed = private.with_adjacency(at_most=3.0)
+    assert (private.adjacency.at_most, changed.adjacency.at_most) == (1.0, 3.0)
+    assert changed.adjacency.unit == "person"
 
 
 @pytest.mark.parametrize(
@@ -255,9 +255,9 @@ class TestAdjacency:
     def test_a_unit_left_out_is_a_promise_of_its_own(self):
         relations = ("replace-one", "zero-out", "add-or-remove")
         tables = {relation: Adjacency.vector(l2=1.0, relation=relation) for relation in relations}
-        for here in relations:
-            for there in relations:
-                assert tables[here].within(tables[there]) == (here == there)
+        for first in relations:
+            for second in relations:
+                assert tables[first].within(tables[second]) == (first == second)
 
     def test_within_compares_every_norm_and_the_noise_that_numbers_carry(self):
         sums = Adjacency.vector(unit="client", l0=1, l1=3.0, l2=2.0, relation="add-or-remove")

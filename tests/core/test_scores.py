@@ -19,11 +19,11 @@ SCORES = Scores.of(members=MEMBERS, others=OTHERS)
 
 
 def test_the_roc_is_scikit_learns():
-    labels, both = np.repeat([1, 0], [MEMBERS.size, OTHERS.size]), np.concatenate([MEMBERS, OTHERS])
-    false, true, _ = roc_curve(labels, both, drop_intermediate=False)
+    labels, pooled = np.repeat([1, 0], [MEMBERS.size, OTHERS.size]), np.concatenate([MEMBERS, OTHERS])
+    false, true, _ = roc_curve(labels, pooled, drop_intermediate=False)
     ours = SCORES.roc()
     np.testing.assert_allclose(ours, (false, true))
-    area = pytest.approx(roc_auc_score(labels, both))
+    area = pytest.approx(roc_auc_score(labels, pooled))
     assert area == np.trapezoid(ours[1], ours[0])
     assert area == SCORES.auc()
 
@@ -82,9 +82,9 @@ def test_the_interval_holds_the_rate_of_a_known_law(n, fpr, shift):
     truth = norm.cdf(shift - norm.isf(fpr))
     for _ in range(200):
         scores = Scores.of(members=rng.normal(shift, 1, n), others=rng.normal(size=n))
-        found = scores.rate(fpr=fpr, confidence=confidence)
-        missed += not found.low <= truth <= found.high
-        assert found.low <= found.tpr <= found.high
+        interval = scores.rate(fpr=fpr, confidence=confidence)
+        missed += not interval.low <= truth <= interval.high
+        assert interval.low <= interval.tpr <= interval.high
     assert binomtest(missed, 200, 1 - confidence, alternative="greater").pvalue > FALSE_ALARM
 
 
@@ -102,23 +102,23 @@ def test_few_others_know_no_strict_threshold():
     clear = {"members": np.ones(5000), "others": np.zeros(4000)}
     assert Scores.of(**clear).rate(fpr=0.001).low == 0.0
     clear["others"] = np.zeros(5000)
-    found = Scores.of(**clear).rate(fpr=0.001)
-    assert found.low > 0.99
+    interval = Scores.of(**clear).rate(fpr=0.001)
+    assert interval.low > 0.99
     assert math.log(4 / 0.05) / 0.001 < 5000
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("runs", "most", "more"), [(40, 18, 2), pytest.param(100, 35, 5, marks=pytest.mark.slow)]
+    ("runs", "n_most", "n_more"), [(40, 18, 2), pytest.param(100, 35, 5, marks=pytest.mark.slow)]
 )
-def test_targets_are_drawn_again_as_wholes(runs, most, more):
+def test_targets_are_drawn_again_as_wholes(runs, n_most, n_more):
     """Effects differ between targets: the interval over targets holds, that for independent scores not."""
-    fpr, shift, spread, n_targets, each = 0.1, 0.5, 1.0, 40, 50
+    fpr, shift, spread, n_targets, n_each = 0.1, 0.5, 1.0, 40, 50
     truth = norm.cdf((shift - norm.isf(fpr)) / math.sqrt(1 + spread**2))
     rng, missed = np.random.default_rng(10), np.zeros(2, dtype=int)
     for _ in range(runs):
         targets = [
-            Scores.of(members=rng.normal(effect, 1, each), others=rng.normal(size=each))
+            Scores.of(members=rng.normal(effect, 1, n_each), others=rng.normal(size=n_each))
             for effect in rng.normal(shift, spread, n_targets)
         ]
         over = Scores.rate_over_targets(targets, fpr=fpr, confidence=0.8, n_resamples=100, rng=rng)
@@ -128,17 +128,17 @@ def test_targets_are_drawn_again_as_wholes(runs, most, more):
         ).rate(fpr=fpr, confidence=0.8)
         assert over.tpr == together.tpr
         assert over.low <= together.low <= together.high <= over.high
-        missed += [not found.low <= truth <= found.high for found in (over, together)]
-    assert missed[0] <= most  # asymptotic: a fifth is nominal
-    assert missed[1] > missed[0] + more
+        missed += [not interval.low <= truth <= interval.high for interval in (over, together)]
+    assert missed[0] <= n_most  # asymptotic: a fifth is nominal
+    assert missed[1] > missed[0] + n_more
 
 
 def test_rates_of_targets_have_intervals_of_their_own_and_are_no_scores():
     rng = np.random.default_rng(11)
     targets = [Scores.of(members=rng.normal(e, 1, 300), others=rng.normal(size=300)) for e in (0.0, 3.0)]
-    found = [each.rate(fpr=0.1) for each in targets]
-    assert found[0].high < found[1].low
-    for rate in (*found, Scores.rate_over_targets(targets * 5, fpr=0.1, rng=rng)):
+    intervals = [target.rate(fpr=0.1) for target in targets]
+    assert intervals[0].high < intervals[1].low
+    for rate in (*intervals, Scores.rate_over_targets(targets * 5, fpr=0.1, rng=rng)):
         assert isinstance(rate, Rate)
         with pytest.raises(ValueError, match="integers >= 0"):
             epsilon_lower_bound(rate, rate, delta=1e-5)

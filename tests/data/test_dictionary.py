@@ -32,18 +32,18 @@ def options(path, **typed) -> ReadOptions:
 @pytest.mark.parametrize("name", ALL)
 def test_each_format_says_the_same(tmp_path, name):
     (path := tmp_path / name).write_text(ALL[name])
-    known = read_dictionary(path)
-    assert known.columns["sex"]["categories"] == ["1", "2"]
-    assert known.kinds() == ("sex",)
-    missing = {column for column, fields in known.columns.items() if fields.get("missing")}
+    dictionary = read_dictionary(path)
+    assert dictionary.columns["sex"]["categories"] == ["1", "2"]
+    assert dictionary.kinds() == ("sex",)
+    missing = {column for column, fields in dictionary.columns.items() if fields.get("missing")}
     stated = {"a.json": {"age"}, "b.json": {"age"}, "c.xml": {"sex", "age"}, "d.xml": {"sex"}}
     assert missing == stated.get(name, set())
     if name != "d.xml":  # code lists alone
-        assert [float(end) for end in known.columns["age"]["range"]] == [0.0, 120.0]
-        assert known.columns["age"]["whole"]
+        assert [float(end) for end in dictionary.columns["age"]["range"]] == [0.0, 120.0]
+        assert dictionary.columns["age"]["whole"]
         columns = options(path, label=None, target="age").columns()
         assert columns.bounds == (0.0, 120.0)
-        schema = Schema.from_public({"sex": [1, 2, 1], "age": [20, 30, 40]}, dictionary=known.columns)
+        schema = Schema.from_public({"sex": [1, 2, 1], "age": [20, 30, 40]}, dictionary=dictionary.columns)
         assert schema.columns[0].categories == ("1", "2")
         assert (schema.columns[1].edges[0], schema.columns[1].edges[-1]) == (0.0, 121.0)
     columns = options(path).columns()

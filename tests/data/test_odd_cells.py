@@ -51,8 +51,8 @@ def test_text_in_files_may_be_of_the_type_of_views(tmp_path):
     cells = ["a", None, "b"]
     frame = pa.table({"text": pa.array(cells).cast(pa.string_view()), "n": [1, 2, 3]})
     pq.write_table(frame, path := tmp_path / "rows.parquet")
-    whole, one = table.read(path, public=False).split(np.array([False, True, False]))
-    assert (whole.text("text"), one.text("text")) == (["a", "b"], [""])
+    first, second = table.read(path, public=False).split(np.array([False, True, False]))
+    assert (first.text("text"), second.text("text")) == (["a", "b"], [""])
     ((_, part),) = row_groups(pieces_of([path]), ["text"])
     assert part.take([2, 0])["text"].to_pylist() == ["b", "a"]
 
@@ -63,11 +63,11 @@ def arrays(path, n_rows, labels):
 
 
 class TestPublicLabelsOfArrays:
-    def task(self, folder, labels, known, **columns):
+    def task(self, folder, labels, public_labels, **columns):
         private = arrays(folder / "private.npz", len(labels), labels)
         return tables(
             private,
-            arrays(folder / "public.npz", len(known), known),
+            arrays(folder / "public.npz", len(public_labels), public_labels),
             columns=Columns(label="y", **columns),
             holdout=None,
             seed=0,
@@ -75,16 +75,16 @@ class TestPublicLabelsOfArrays:
 
     def test_are_spelled_as_the_private_ones_are_declared_to_be(self, tmp_path):
         labels = np.array(["no", "yes"] * 50)
-        known = np.array(["NO", "yes"] * 10)
-        task = self.task(tmp_path, labels, known, same=[("NO", "no")])
+        public_labels = np.array(["NO", "yes"] * 10)
+        task = self.task(tmp_path, labels, public_labels, same=[("NO", "no")])
         assert {*task.y_test.tolist()} <= {"no", "yes"}
         assert not task.said
 
     @pytest.mark.parametrize("bounds", [None, (0.0, 1.0)])
     def test_that_some_rows_lack_measure_no_accuracy(self, tmp_path, bounds):
-        labels, known = np.arange(100) % 2.0, np.arange(20) % 2.0
-        known[3] = np.nan
-        task = self.task(tmp_path, labels, known, bounds=bounds)
+        labels, public_labels = np.arange(100) % 2.0, np.arange(20) % 2.0
+        public_labels[3] = np.nan
+        task = self.task(tmp_path, labels, public_labels, bounds=bounds)
         assert task.y_test is None
         assert len(task.X_public) == 20
 

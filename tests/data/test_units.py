@@ -45,11 +45,11 @@ def test_the_deal_is_a_keyed_blake2b_of_the_name_in_order():
 
 
 def test_the_same_key_deals_the_same_and_another_key_another_way():
-    one, two = (partition(200, n_teachers=10, key=KEY) for _ in range(2))
-    assert one.sha256 == two.sha256
-    other = partition(200, n_teachers=10, key=KEY[::-1])
-    assert (other.shards != one.shards).any()
-    assert other.commitment != one.commitment
+    first, second = (partition(200, n_teachers=10, key=KEY) for _ in range(2))
+    assert first.sha256 == second.sha256
+    second_deal = partition(200, n_teachers=10, key=KEY[::-1])
+    assert (second_deal.shards != first.shards).any()
+    assert second_deal.commitment != first.commitment
 
 
 def test_without_a_key_every_deal_is_new():
@@ -64,8 +64,8 @@ def test_a_row_and_a_person_of_the_same_name_are_different_units():
 
 
 def test_doubtful_spellings_are_one_person():
-    same = np.array([7, 7.0, "7", b"7", " 7 "], dtype=object)
-    assert partition(same, n_teachers=1).n_units == 1
+    spellings = np.array([7, 7.0, "7", b"7", " 7 "], dtype=object)
+    assert partition(spellings, n_teachers=1).n_units == 1
     assert (
         partition(np.array([7.0, 8.0]), n_teachers=1, key=KEY).sha256
         == partition([7, 8], n_teachers=1, key=KEY).sha256
@@ -75,7 +75,7 @@ def test_doubtful_spellings_are_one_person():
 class NAType:
     """Stands for a missing value that compares as neither true nor false."""
 
-    def __ne__(self, other):
+    def __ne__(self, value):
         raise TypeError("boolean value of NA is ambiguous")
 
     __hash__ = None
@@ -115,21 +115,21 @@ def test_a_key_that_cannot_be_secret_is_refused_without_showing_it(key):
 def test_people_as_codes_in_parts_have_the_manifest_of_their_names(n_teachers, monkeypatch):
     names = np.array(["ann", "007", "7", "Zoë", "Zoe\u0308", *(f"p{k}" for k in range(48))])
     codes = np.random.default_rng(0).permutation(np.arange(500) % len(names)).astype(np.uint16)
-    whole = partition(names[codes], n_teachers=n_teachers, key=KEY)
+    whole_manifest = partition(names[codes], n_teachers=n_teachers, key=KEY)
     monkeypatch.setattr(units, "_BLOCK", 33)  # a multiple of 3, as of the numbers in one part of base 64
     people = units.People(names, codes)
     parts = partition(people, n_teachers=n_teachers, key=KEY)
     assert parts.n_units == 51  # two persons are spelled in two ways
-    assert parts.to_json() == whole.to_json()
+    assert parts.to_json() == whole_manifest.to_json()
     np.testing.assert_array_equal(people.named[0], units.named(names[codes], version=units.LATEST)[0])
     for text in (
-        whole.to_json(),
-        whole.to_json().encode(),
-        json.dumps(json.loads(whole.to_json()), indent=1),
+        whole_manifest.to_json(),
+        whole_manifest.to_json().encode(),
+        json.dumps(json.loads(whole_manifest.to_json()), indent=1),
     ):
         back = Manifest.from_json(text)
         back.check(people)
-        np.testing.assert_array_equal(back.shards, whole.shards)
+        np.testing.assert_array_equal(back.shards, whole_manifest.shards)
     with pytest.raises(ValueError, match="into other people"):
         parts.check(units.People(names, np.roll(codes, 1)))
 
@@ -234,10 +234,10 @@ def test_a_partition_that_is_none_cannot_be_made(changes, match):
 
 def test_check_accepts_the_data_it_was_dealt_from_and_nothing_one_row_longer():
     for dealt, longer in ((PEOPLE, [*PEOPLE, "zoe"]), (9, 10)):
-        made = partition(dealt, n_teachers=3)
-        made.check(dealt)
+        manifest = partition(dealt, n_teachers=3)
+        manifest.check(dealt)
         with pytest.raises(ValueError, match="other data"):
-            made.check(longer)
+            manifest.check(longer)
 
 
 @pytest.mark.parametrize(
@@ -257,10 +257,10 @@ def test_check_refuses_other_rows_and_other_people(others):
 
 def test_check_does_not_mind_renamed_people():
     # names are not stored: a one-to-one renaming cannot be seen, and changes nothing
-    made, renamed = partition(PEOPLE, n_teachers=3), [name.upper() for name in PEOPLE]
-    made.check(renamed)
+    manifest, renamed = partition(PEOPLE, n_teachers=3), [name.upper() for name in PEOPLE]
+    manifest.check(renamed)
     with pytest.raises(ValueError, match="other data"):
-        made.check([renamed[1], renamed[0], *renamed[2:]])
+        manifest.check([renamed[1], renamed[0], *renamed[2:]])
 
 
 def test_the_arrays_cannot_be_written_to():

@@ -13,8 +13,8 @@ MODES_ALONE = [pytest.param("shared", marks=pytest.mark.slow), "owned", "log"]
 @pytest.mark.parametrize("images", [50, pytest.param(1_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES_ALONE)
 def test_a_power_cut_loses_no_acknowledged_charge(recorder, mode, images):
-    found = power.find(mode, images=images)
-    assert found.passed, found
+    findings = power.find(mode, images=images)
+    assert findings.passed, findings
 
 
 # quick for the others: a disk that is full at a commit or in the middle, tests/core/ledger/test_outages.py
@@ -22,16 +22,16 @@ def test_a_power_cut_loses_no_acknowledged_charge(recorder, mode, images):
     "mode", [*(pytest.param(mode, marks=pytest.mark.slow) for mode in ("shared", "owned")), "log"]
 )
 def test_a_disk_that_fails_at_any_call_leaves_no_uncharged_answer(recorder, mode):
-    found = faults.find(mode, charges=3, session=3)  # each kind of call, from opening to closing
-    assert found.passed, found
+    findings = faults.find(mode, charges=3, session=3)  # each kind of call, from opening to closing
+    assert findings.passed, findings
 
 
 # of one file several processes may be killed at once
 @pytest.mark.parametrize("n_kills", [6, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", ["shared", pytest.param("owned", marks=pytest.mark.slow), "log"])
 def test_a_kill_at_any_moment_loses_nothing_and_charges_nothing_twice(mode, n_kills):
-    found = kills.find(mode, kills=n_kills)
-    assert found.passed, found
+    findings = kills.find(mode, kills=n_kills)
+    assert findings.passed, findings
 
 
 @pytest.mark.parametrize(("end", "log_stays"), [("--crash", True), ("--name=k", False)])

@@ -73,9 +73,9 @@ def test_what_was_synced_is_in_every_image_and_the_rest_in_some(events):
     assert {"a" in image for image in images(state, rng)} == {True, False}
     for event in events[4:11]:
         state.take(event)
-    left = {image["c"] for image in images(state, rng)}
-    assert {b"fiXst", b"fiX", b"fiX\0\0+", b"fiXst+-", b"fiXst\0-"} <= left
-    assert all(content[:3] == b"fiX" for content in left)
+    contents = {image["c"] for image in images(state, rng)}
+    assert {b"fiXst", b"fiX", b"fiX\0\0+", b"fiXst+-", b"fiXst\0-"} <= contents
+    assert all(content[:3] == b"fiX" for content in contents)
 
 
 def images(state, rng):
@@ -90,12 +90,12 @@ def test_writes_tear_at_sectors():
         disk.Event("W", 1, 100, b"x" * 1500),
     ):
         state.take(event)
-    whole = [image["f"].ljust(1600, b"\0") for image in images(state, rng)]
-    kept = {
+    contents = [image["f"].ljust(1600, b"\0") for image in images(state, rng)]
+    images_seen = {
         tuple(set(content[a:b]) == {120} for a, b in ((100, 512), (512, 1024), (1024, 1536)))
-        for content in whole
+        for content in contents
     }
-    assert len(kept) == 8
+    assert len(images_seen) == 8
 
 
 def test_what_a_failed_sync_had_is_never_on_the_disk_but_still_seen():

@@ -10,20 +10,20 @@ from rigs import disk, edges, fuzz, storm
 
 @pytest.mark.slow  # quick: a process that stops and the retry, tests/serve/test_semantics.py
 def test_whoever_retries_pays_once_and_is_told_the_same():
-    found = storm.find(keys=100, kills=1)
-    assert found.passed, found
+    findings = storm.find(keys=100, kills=1)
+    assert findings.passed, findings
 
 
 @pytest.mark.slow  # quick: numbers at edges and raw bytes below, and tests/serve/test_refusals.py
 def test_no_request_breaks_the_service_and_none_that_is_refused_is_charged(requests):
     try:
-        found = fuzz.find(requests=300)
+        findings = fuzz.find(requests=300)
     except disk.UnavailableError as missing:
         pytest.skip(str(missing))
-    assert found.passed, found
+    assert findings.passed, findings
 
 
 @pytest.mark.parametrize("requests", [40, pytest.param(300, marks=pytest.mark.slow)])
 def test_numbers_at_edges_and_raw_bytes_break_nothing(requests):
-    found = edges.find(requests=requests)
-    assert found.passed, found
+    findings = edges.find(requests=requests)
+    assert findings.passed, findings

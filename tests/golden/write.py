@@ -132,8 +132,8 @@ def fitted(name, data, **changes):
     """The fit of this name in the present folder."""
     kind, settings = FITS[name]
     model = kind(**{**settings, **changes})
-    more = {} if kind is PATEFM else {"X_public": data["X_public"]}
-    return model.fit(data["X"], data["y"], **more)
+    options = {} if kind is PATEFM else {"X_public": data["X_public"]}
+    return model.fit(data["X"], data["y"], **options)
 
 
 def charges(path):
@@ -221,8 +221,8 @@ def _ledgers():
 
 
 def _saved(data):
-    X, y, asked = data["X"], data["y"], data["X_new"]
-    numbers = {"columns": tuple("abcd"), "numeric": (True,) * 4, "grid": Consistent.grid_of(asked)}
+    X, y, questions = data["X"], data["y"], data["X_new"]
+    numbers = {"columns": tuple("abcd"), "numeric": (True,) * 4, "grid": Consistent.grid_of(questions)}
     manifest = partition(len(X), n_teachers=10, key=b"sixteen bytes ok")
 
     def taught(estimator):
@@ -261,7 +261,7 @@ def _saved(data):
             "mechanism": repr(mechanism),
         }
         if name in {"trees", "lines", "networks"}:
-            facts[name]["predictions"] = voter.predictions(asked).tolist()
+            facts[name]["predictions"] = voter.predictions(questions).tolist()
     return facts
 
 

@@ -13,10 +13,10 @@ def test_one_deal_of_digits(monkeypatch, capsys):
         utility, "RELATIONS", ("zero-out",)
     )  # the other takes as long and differs by its noise
     utility.main()
-    found = {
+    figures = {
         line[:48].strip(): float(re.search(r"([01]\.\d{4}) ±", line)[1])
         for line in capsys.readouterr().out.splitlines()[1:]
     }
     for relation in utility.RELATIONS:
-        assert found[f"digits, {relation}, shuffled labels"] < 0.4  # seeded, as all of it
-        assert 0.9 < found[f"digits, {relation}"] <= found["digits, true public labels"] + 0.05
+        assert figures[f"digits, {relation}, shuffled labels"] < 0.4  # seeded, as all of it
+        assert 0.9 < figures[f"digits, {relation}"] <= figures["digits, true public labels"] + 0.05

@@ -70,11 +70,11 @@ def test_one_persons_number_of_rows_neither_chooses_the_teachers_nor_is_publishe
         groups = np.minimum(np.arange(n_rows) // 4, 99)
         model = PATEClassifier(**QUICK | {"n_teachers": 25}, random_state=0)
         models.append(model.fit(wide[PRIVATE][:n_rows], Y[PRIVATE][:n_rows], wide[PUBLIC], groups))
-    fewer, more = (model.result_ for model in models)
-    assert fewer.settings["teacher"] == more.settings["teacher"] == "KNeighborsClassifier(n_neighbors=1)"
-    assert "n_rows" not in more.settings
-    assert "numbers of rows" not in str(more.upper["not_protected"])
-    assert (fewer.settings["n_units"], more.settings["n_units"]) == (100, 100)
+    fewer, larger = (model.result_ for model in models)
+    assert fewer.settings["teacher"] == larger.settings["teacher"] == "KNeighborsClassifier(n_neighbors=1)"
+    assert "n_rows" not in larger.settings
+    assert "numbers of rows" not in str(larger.upper["not_protected"])
+    assert (fewer.settings["n_units"], larger.settings["n_units"]) == (100, 100)
 
 
 @pytest.mark.usefixtures("same_draws")
@@ -145,8 +145,8 @@ def test_without_public_rows_some_are_held_out_and_it_says_so_first():
 def test_held_out_people_are_held_out_with_all_their_rows():
     groups = np.arange(900) // 3
     model = PATEClassifier(**QUICK, holdout=0.2, random_state=0).fit(X, Y, groups=groups)
-    held = set(groups[model.held_out_].tolist())
-    assert len(held) == 60
+    people = set(groups[model.held_out_].tolist())
+    assert len(people) == 60
     assert len(model.held_out_) == 180
     assert model.manifest_.n_units == 240
     assert model.result_.settings["unit"] == "person"
@@ -156,29 +156,29 @@ def test_held_out_people_are_held_out_with_all_their_rows():
 def test_labels_of_held_out_rows_are_not_used():
     manifest = partition(720, n_teachers=50, key=b"sixteen bytes ok")
     choices = {**QUICK, "random_state": 5, "classes": range(4), "manifest": manifest, "holdout": 0.2}
-    one = PATEClassifier(GaussianNB(), **choices).fit(X, Y)
+    first = PATEClassifier(GaussianNB(), **choices).fit(X, Y)
     scrambled = Y.copy()
-    scrambled[one.held_out_] = 3 - Y[one.held_out_]
-    two = PATEClassifier(GaussianNB(), **choices).fit(X, scrambled)
-    np.testing.assert_array_equal(one.held_out_, two.held_out_)
-    np.testing.assert_array_equal(one.ensemble_.predictions(X), two.ensemble_.predictions(X))
+    scrambled[first.held_out_] = 3 - Y[first.held_out_]
+    second = PATEClassifier(GaussianNB(), **choices).fit(X, scrambled)
+    np.testing.assert_array_equal(first.held_out_, second.held_out_)
+    np.testing.assert_array_equal(first.ensemble_.predictions(X), second.ensemble_.predictions(X))
 
 
 @pytest.mark.parametrize("asks", ["least-confident", "random"])
 def test_the_seed_moves_training_and_never_the_noise(asks):
     choices = {"asks": asks, "mechanism": GNMax(sigma=60.0), "n_answers": 30, "random_state": 7}
     # σ = 60 drowns 50 teachers: equal answers twice would mean equal noise (chance below 4e-18)
-    one, two = (fitted(**choices, manifest=MANIFEST) for _ in range(2))
-    first = one.asked_[: schedule(n_answers=30)[0]]
+    classifier, two = (fitted(**choices, manifest=MANIFEST) for _ in range(2))
+    first = classifier.asked_[: schedule(n_answers=30)[0]]
     np.testing.assert_array_equal(first, two.asked_[: len(first)])
-    assert (one.labels_[one.asked_] != two.labels_[two.asked_]).any()
+    assert (classifier.labels_[classifier.asked_] != two.labels_[two.asked_]).any()
 
 
 def test_a_fit_of_other_rows_or_without_a_seed_is_another_experiment(model):
     changed = X[PRIVATE].copy()
     changed[0, 0] += 1e-9
-    other = PATEClassifier(**QUICK, random_state=0).fit(changed, Y[PRIVATE], X[PUBLIC])
-    assert len({id(one.ledger_) for one in (model, other, fitted(), fitted())}) == 4
+    refit = PATEClassifier(**QUICK, random_state=0).fit(changed, Y[PRIVATE], X[PUBLIC])
+    assert len({id(model_fit.ledger_) for model_fit in (model, refit, fitted(), fitted())}) == 4
 
 
 def resumable(path) -> dict:
@@ -271,19 +271,19 @@ def test_a_weighted_mechanism_is_learned_with_and_recorded():
 
 def test_a_screen_beside_a_mechanism_is_one_mechanism_that_can_be_given_as_such():
     screen, argmax = Threshold(at=35, sigma=5.0), GNMax(sigma=10.0)
-    two = PATEClassifier(mechanism=argmax, screen=screen, epsilon=9.0)
-    one = PATEClassifier(mechanism=Confident(screen=screen, argmax=argmax), epsilon=9.0)
+    second = PATEClassifier(mechanism=argmax, screen=screen, epsilon=9.0)
+    first = PATEClassifier(mechanism=Confident(screen=screen, argmax=argmax), epsilon=9.0)
     numbers = {"n_units": 500, "n_classes": 4, "n_public": 100}
-    assert two.plan(**numbers) == one.plan(**numbers)
+    assert second.plan(**numbers) == first.plan(**numbers)
     with pytest.raises(TypeError, match="argmax must answer with a class"):
-        one.set_params(screen=screen).plan(**numbers)
+        first.set_params(screen=screen).plan(**numbers)
 
 
 def test_a_partition_is_written_to_a_file_that_its_owner_alone_reads_and_is_used_again(tmp_path):
     path = tmp_path / "manifest.json"
-    one = fitted(manifest=path)
+    first = fitted(manifest=path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert fitted(manifest=str(path)).manifest_.sha256 == one.manifest_.sha256
+    assert fitted(manifest=str(path)).manifest_.sha256 == first.manifest_.sha256
     with pytest.raises(ValueError, match="it belongs to other data"):
         PATEClassifier(**QUICK, manifest=path).fit(X[PRIVATE][:-1], Y[PRIVATE][:-1], X[PUBLIC])
 
@@ -320,11 +320,11 @@ def test_classes_are_named_as_the_labels_are(names):
 
 
 def test_declared_classes_need_not_appear_and_are_no_note(model):
-    known, model = model, fitted(classes=range(6), random_state=0)
+    undeclared, model = model, fitted(classes=range(6), random_state=0)
     assert model.classes_.tolist() == list(range(6))
     assert model.predict_proba(X[NEW]).shape == (200, 6)
     assert not any("class list" in note for note in model.result_.notes)
-    assert any("class list" in note for note in known.result_.notes)
+    assert any("class list" in note for note in undeclared.result_.notes)
 
 
 @pytest.mark.usefixtures("same_draws")
@@ -337,9 +337,9 @@ def test_any_student_learns_from_the_answers(student):
 
 
 def test_progress_goes_through_every_stage():
-    told = []
-    fitted(progress=lambda *said: told.append(said))
-    finished = [stage for stage, done, total in told if done == total]
+    events = []
+    fitted(progress=lambda *event: events.append(event))
+    finished = [stage for stage, done, total in events if done == total]
     assert finished == ["shards", "teachers", "votes", "answers", "student"]
 
 
@@ -415,7 +415,7 @@ def test_no_private_value_is_in_what_goes_wrong():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = PATEClassifier(Complains(), **QUICK).fit(rows, Y[PRIVATE], X[PUBLIC])
-    assert str(secret) not in "".join(str(each.message) for each in caught)
+    assert str(secret) not in "".join(str(warning.message) for warning in caught)
     assert str(secret) not in repr(model) + str(model.result_.to_json())
     assert model.result_.owner["n_failed"] == 50
     with pytest.raises(ValueError, match="infinity") as refused:

@@ -81,14 +81,14 @@ def test_other_private_labels_and_another_grid_are_other_questions_with_other_no
             }
             return model(**settings, ledger=ledger, consistent=cells).fit(PRIVATE, labels, X_public=X[:50])
 
-        one, same = fit(), fit()
+        first, second = fit(), fit()
         assert uses(ledger) == 50
         others = fit(9 - LABELS), fit(grid=0.5)
         assert uses(ledger) == 150
         assert len({entry.key.partition("/")[0] for entry in ledger.entries()}) == 3
-    np.testing.assert_array_equal(one.labels_, same.labels_)
-    for other in others:
-        assert (one.labels_ == other.labels_).mean() < 0.6  # 0.1 expected of 50: chance below 1e-18
+    np.testing.assert_array_equal(first.labels_, second.labels_)
+    for changed in others:
+        assert (first.labels_ == changed.labels_).mean() < 0.6  # 0.1 expected of 50: chance below 1e-18
 
 
 def test_keys_in_a_ledger_do_not_let_a_guess_of_the_private_rows_be_checked(tmp_path):

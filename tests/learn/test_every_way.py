@@ -233,21 +233,25 @@ def test_too_small_a_budget_and_a_delta_that_would_publish_a_unit_are_refused(ca
 
 def test_words_say_what_is_asked_and_hope_is_refused_with_what_to_type(case):
     plan = case.plan()
-    way = way_of(plan)
+    method = way_of(plan)
     facts = {"n_units": 500, "n_public": 350, "unit": "row"}
-    words = way.words(**facts, teacher="KNeighborsClassifier")
+    words = method.words(**facts, teacher="KNeighborsClassifier")
     assert words["mechanism"] == repr(plan.steps[-1].mechanism)
     assert words["answers"]
-    assert {"votes", "answers"} & set(way.stages)
-    way.require_hope(**facts | {"n_units": 10**9}, n_classes=2, epsilon=1.0)
+    assert {"votes", "answers"} & set(method.stages)
+    method.require_hope(**facts | {"n_units": 10**9}, n_classes=2, epsilon=1.0)
     with pytest.raises(ValueError, match=r"Nothing was spent.*--"):
-        way.require_hope(**facts | {"n_units": 5}, n_classes=1000, epsilon=1.0)
+        method.require_hope(**facts | {"n_units": 5}, n_classes=1000, epsilon=1.0)
 
 
-@pytest.mark.parametrize("way", ["counts", "rounds", "filter"])
-def test_a_unit_that_is_left_out_needs_about_half_of_the_noise(way):
-    plans = [CASES[way].plan(relation=each) for each in ("replace-one", "zero-out")]
-    whole, half = (plan.mechanism.sigma if way == "counts" else plan.noise for plan in plans)
+@pytest.mark.parametrize("method", ["counts", "rounds", "filter"])
+def test_a_unit_that_is_left_out_needs_about_half_of_the_noise(method):
+    plans = [CASES[method].plan(relation=relation) for relation in ("replace-one", "zero-out")]
+    replaced_noise, half = (plan.mechanism.sigma if method == "counts" else plan.noise for plan in plans)
     # of counts, a row that is replaced moves two cells, and no table by twice what one row adds
-    assert half < 0.72 * whole if way == "counts" else half == pytest.approx(whole / 2, rel=0.01)
-    assert all(0.99 * plan.epsilon < CASES[way].settings["epsilon"] >= plan.epsilon for plan in plans)
+    assert (
+        half < 0.72 * replaced_noise
+        if method == "counts"
+        else half == pytest.approx(replaced_noise / 2, rel=0.01)
+    )
+    assert all(0.99 * plan.epsilon < CASES[method].settings["epsilon"] >= plan.epsilon for plan in plans)

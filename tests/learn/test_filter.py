@@ -31,18 +31,18 @@ def planned(rows, *, n_units, n_classes=2, epsilon=1.0, relation="zero-out"):
     return Filter.planned(None, rows, facts)
 
 
-def learned(way, rows, y, rng, n_classes=2):
+def learned(plan_of_filter, rows, y, rng, n_classes=2):
     """The coefficients after all rounds with seeded noise: a simulation."""
-    plan, lines = way.plan, way.cells.lines(rows)
+    plan, lines = plan_of_filter.plan, plan_of_filter.cells.lines(rows)
 
     def sums(coef, _):
-        def residuals(odds, some):
-            return balanced_residuals(odds, y[some], plan.ballot)
+        def residuals(odds, batch):
+            return balanced_residuals(odds, y[batch], plan.ballot)
 
-        found = summed(lines, coef, residuals, resolution=plan.resolution)
-        return found + plan.mechanism.sigma * rng.normal(size=found.shape)
+        sums_of_rows = summed(lines, coef, residuals, resolution=plan.resolution)
+        return sums_of_rows + plan.mechanism.sigma * rng.normal(size=sums_of_rows.shape)
 
-    return way.learned(n_classes, sums).coef_
+    return plan_of_filter.learned(n_classes, sums).coef_
 
 
 class TestTheFilter:
@@ -76,25 +76,25 @@ class TestTheFilter:
             expected.append(prior * curvature / total * 300)
             evidence.append(-(np.log(total) * 2 + 300**2 / total) / 2)
         weights = np.exp(evidence - np.max(evidence))
-        found = model.weights_ @ np.array(expected)
-        assert model.coef_[0, 0] == pytest.approx(found, rel=2e-3)
+        scores = model.weights_ @ np.array(expected)
+        assert model.coef_[0, 0] == pytest.approx(scores, rel=2e-3)
         np.testing.assert_allclose(model.weights_, weights / weights.sum(), rtol=2e-2)
 
     def test_without_noise_it_reaches_logistic_regression(self):
         rows, y = table(9000)
-        way = planned(rows[:1000], n_units=5000, epsilon=20.0)
-        coef = learned(way, rows[1000:6000], y[1000:6000], np.random.default_rng(0))
-        ours = roc_auc_score(y[6000:], chances(way.cells.features(rows[6000:]) @ coef)[:, 1])
+        plan = planned(rows[:1000], n_units=5000, epsilon=20.0)
+        coef = learned(plan, rows[1000:6000], y[1000:6000], np.random.default_rng(0))
+        ours = roc_auc_score(y[6000:], chances(plan.cells.features(rows[6000:]) @ coef)[:, 1])
         alone = LogisticRegression().fit(rows[1000:6000], y[1000:6000])
         assert ours > roc_auc_score(y[6000:], alone.predict_proba(rows[6000:])[:, 1]) - 0.015
 
     def test_the_share_of_a_rare_class_is_told_by_the_first_round(self):
         share = 0.04
         rows, y = table(9000, share=share, strength=1.0, n_columns=4)
-        way = planned(rows[:1000], n_units=5000)
-        new, sure, order = way.cells.features(rows[6000:]), [], []
+        plan = planned(rows[:1000], n_units=5000)
+        new, sure, order = plan.cells.features(rows[6000:]), [], []
         for seed in range(4):
-            coef = learned(way, rows[1000:6000], y[1000:6000], np.random.default_rng(seed))
+            coef = learned(plan, rows[1000:6000], y[1000:6000], np.random.default_rng(seed))
             sure.append(chances(new @ coef)[:, 1])
             order.append(roc_auc_score(y[6000:], sure[-1]))
         # ten times four seeds: 0.043 to 0.047, and 0.704 to 0.717; 0.743 without privacy
@@ -103,12 +103,12 @@ class TestTheFilter:
 
     def test_shuffled_labels_give_an_area_of_a_half_over_many_shuffles(self):
         rows, y = table(3000)
-        way = planned(rows[:500], n_units=1500)
+        plan = planned(rows[:500], n_units=1500)
         areas = []
         for seed in range(30):
             rng = np.random.default_rng(seed)
-            coef = learned(way, rows[500:2000], rng.permutation(y[500:2000]), rng)
-            areas.append(roc_auc_score(y[2000:], chances(way.cells.features(rows[2000:]) @ coef)[:, 1]))
+            coef = learned(plan, rows[500:2000], rng.permutation(y[500:2000]), rng)
+            areas.append(roc_auc_score(y[2000:], chances(plan.cells.features(rows[2000:]) @ coef)[:, 1]))
         # a false alarm in 1e-6 of all runs: 4.9 standard errors
         assert abs(np.mean(areas) - 0.5) < 4.9 * np.std(areas) / np.sqrt(30)
         assert np.std(areas) < 0.2
@@ -118,9 +118,9 @@ class TestTheFilter:
         middles = rng.normal(size=(100, 20))
         y = rng.integers(0, 100, size=14_000)
         rows = middles[y] + 0.4 * rng.normal(size=(14_000, 20))
-        way = planned(rows[:1500], n_units=12_000, n_classes=100, epsilon=8.0)
-        coef = learned(way, rows[1500:13_500], y[1500:13_500], rng, 100)
-        right = chances(way.cells.features(rows[13_500:]) @ coef).argmax(axis=1) == y[13_500:]
+        plan = planned(rows[:1500], n_units=12_000, n_classes=100, epsilon=8.0)
+        coef = learned(plan, rows[1500:13_500], y[1500:13_500], rng, 100)
+        right = chances(plan.cells.features(rows[13_500:]) @ coef).argmax(axis=1) == y[13_500:]
         assert right.mean() > 0.3  # chance is 0.01
 
 
@@ -158,11 +158,11 @@ class TestTheFrontDoor:
     def test_it_is_what_auto_takes_where_nothing_else_is_named_and_says_what_to_expect(self):
         model = self.fit(way="auto", relation="zero-out", epsilon=4.0)
         assert (model.way_, model.result_.settings["way"]) == ("filter", "filter")
-        seen = model.evaluate(self.new, self.y[2000:]).utility
-        assert model.expected_ == seen["expected"]
+        utility = model.evaluate(self.new, self.y[2000:]).utility
+        assert model.expected_ == utility["expected"]
         # errs low, by up to three errors: the mean of many tables is in docs/record/tables-compared.md
-        assert -4 < (seen["expected"]["auc"] - seen["auc"]) / seen["expected"]["auc_error"] < 2.5
-        assert 0.01 < seen["expected"]["auc_error"] < 0.1
+        assert -4 < (utility["expected"]["auc"] - utility["auc"]) / utility["expected"]["auc_error"] < 2.5
+        assert 0.01 < utility["expected"]["auc_error"] < 0.1
 
     def test_settings_that_other_ways_have_and_a_ledger_that_cannot_pay(self):
         with pytest.raises(ValueError, match="a Spectrum"):

@@ -38,10 +38,10 @@ def apart(private: np.ndarray, others: np.ndarray) -> None:
 
 def test_equal_rows_have_equal_digests_and_others_do_not():
     rows = np.array([[1.0, -0.0], [1.0, 0.0], [0.0, 1.0], [np.nan, 1.0], [np.nan, 1.0]])
-    one, two, three, four, five = (_guards.row_digests(row[None]).item() for row in rows)
-    assert one == two != three
+    first, second, three, four, five = (_guards.row_digests(row[None]).item() for row in rows)
+    assert first == second != three
     assert four == five != three
-    assert _guards.row_digests(rows).tolist() == sorted([one, two, three, four, five])
+    assert _guards.row_digests(rows).tolist() == sorted([first, second, three, four, five])
     grid = np.stack(np.meshgrid(np.arange(300.0), np.arange(300.0)), axis=-1).reshape(-1, 2)
     assert len(np.unique(_guards.row_digests(grid))) == 90_000
 
@@ -74,10 +74,10 @@ def test_rows_that_are_equal_by_chance_are_no_copies():
     """One refusal in 10,000 is expected of samples of one law: three in 120 have a chance of 3e-7."""
     refused = 0
     for seed in range(60):
-        one, two = np.random.default_rng(seed).integers(50, 2000, 2)
+        first, second = np.random.default_rng(seed).integers(50, 2000, 2)
         for kinds in (2, 4):
             try:
-                apart(coarse(one, seed)[:, :kinds], coarse(two, 1000 + seed)[:, :kinds])
+                apart(coarse(first, seed)[:, :kinds], coarse(second, 1000 + seed)[:, :kinds])
             except ValueError:
                 refused += 1
     assert refused < 3
@@ -134,11 +134,11 @@ def test_the_recipes_for_a_pipeline_work():
 def test_cross_validation_gets_the_public_rows_and_pays_for_every_fold(monkeypatch):
     monkeypatch.setattr(_guards, "_warned", [])
     monkeypatch.setattr(_guards, "_seen", [])
-    with pytest.warns(UserWarning, match="learned from before.*ledger=PATH") as told:
+    with pytest.warns(UserWarning, match="learned from before.*ledger=PATH") as warning_list:
         scores = cross_val_score(
             PATEClassifier(**QUICK), X[PRIVATE], Y[PRIVATE], cv=3, params={"X_public": X[PUBLIC]}
         )
-    assert len(told) == 1
+    assert len(warning_list) == 1
     assert scores.mean() > 0.7
 
 
@@ -162,9 +162,9 @@ def test_equal_rows_suggest_people():
 
 def test_what_makes_a_model_poor_is_said():
     poor = {"answers": np.array([1]), "predicted": np.array(["b", "b"]), "classes": np.array(["a", "b"])}
-    told = " ".join(warnings_of(n_teachers=5, **poor))
+    text = " ".join(warnings_of(n_teachers=5, **poor))
     for words in ("Only 5 teachers", "from 1 answers", "No answer was a", "learned nothing"):
-        assert words in told
+        assert words in text
     fair = {"answers": np.arange(20) % 2, "predicted": np.arange(20) % 2, "classes": np.arange(2)}
     assert not warnings_of(n_teachers=50, **fair)
 
@@ -228,9 +228,9 @@ def test_the_error_of_an_area_is_that_of_rows_in_a_random_order():
     y, sure = np.repeat([0, 1, 1], 20), rng.random(60)
     sure = np.stack([sure, sure], axis=1)
     areas = [area(rng.permutation(y), sure, classes=np.arange(2)) for _ in range(300)]
-    found, errors = np.transpose(areas)
+    areas_found, errors = np.transpose(areas)
     # a standard deviation of 300 is within 20 % in all but 1e-6 of cases
-    assert found.std() == pytest.approx(errors[0], rel=0.2)
+    assert areas_found.std() == pytest.approx(errors[0], rel=0.2)
     assert area([0, 0], np.eye(2), classes=np.arange(2)) == (None, None)
 
 
@@ -283,6 +283,6 @@ def test_rows_are_counted_as_numpy_counts_them(monkeypatch, at_once):
 
 def test_digests_do_not_depend_on_the_size_of_blocks(monkeypatch):
     rows = np.random.default_rng(4).normal(size=(100, 3))
-    whole = _guards.row_digests(rows)
+    digests = _guards.row_digests(rows)
     monkeypatch.setattr(_guards, "_BLOCK", 7)
-    assert np.array_equal(_guards.row_digests(rows), whole)
+    assert np.array_equal(_guards.row_digests(rows), digests)

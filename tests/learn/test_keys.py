@@ -71,7 +71,7 @@ def test_different_content_has_different_digests_and_the_same_has_the_same():
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (ROWS, np.asfortranarray(ROWS)),
         (ROWS, np.repeat(ROWS, 2, axis=0)[::2]),
@@ -81,14 +81,14 @@ def test_different_content_has_different_digests_and_the_same_has_the_same():
         (DecisionTreeClassifier(max_depth=2), TREE),
     ],
 )
-def test_where_content_lies_and_in_which_order_is_no_content(one, other):
-    assert _keys.digest(one) == _keys.digest(other)
+def test_where_content_lies_and_in_which_order_is_no_content(first, second):
+    assert _keys.digest(first) == _keys.digest(second)
 
 
 def test_large_arrays_are_read_in_parts(monkeypatch):
-    whole = _keys.digest(ROWS.T)
+    digest = _keys.digest(ROWS.T)
     monkeypatch.setattr(_keys, "_BLOCK", 40)
-    assert _keys.digest(ROWS.T) == whole
+    assert _keys.digest(ROWS.T) == digest
 
 
 def test_codes_of_labels_have_the_digest_of_the_labels(monkeypatch):
@@ -159,7 +159,7 @@ def test_the_key_of_before_is_taken_if_the_ledger_has_it(tmp_path, monkeypatch):
         ledger.charge(GNMax(sigma=9.0), uses=1, unit="row", simulation=False, key=f"{old}/answers/0")
         assert _keys.key_of(*parts, secret=SECRET, ledger=ledger) == old
         assert _keys.key_of(*parts, secret=b"t" * 32, ledger=ledger) not in {old, new}
-        other = _keys.key_of(*parts, 0, secret=SECRET, ledger=ledger)
-        assert other not in {old, new}
-        ledger.charge(GNMax(sigma=9.0), uses=1, unit="row", simulation=False, key=other)
-        assert _keys.key_of(*parts, 0, secret=SECRET, ledger=ledger) == other
+        key = _keys.key_of(*parts, 0, secret=SECRET, ledger=ledger)
+        assert key not in {old, new}
+        ledger.charge(GNMax(sigma=9.0), uses=1, unit="row", simulation=False, key=key)
+        assert _keys.key_of(*parts, 0, secret=SECRET, ledger=ledger) == key

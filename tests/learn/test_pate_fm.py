@@ -72,24 +72,24 @@ def test_a_label_moves_one_ballot_of_one_teacher_and_no_other():
     assert len(set(before.asked_.tolist())) == 40  # drawn without repeats
     moved = np.abs(before.votes_.open() - after.votes_.open()).sum(axis=1)
     assert set(moved) <= {0, 2}
-    one, other = (fitted.ensemble_.predictions(X[NEW]) for fitted in (before, after))
-    np.testing.assert_array_equal(np.delete(one, 3, axis=0), np.delete(other, 3, axis=0))
+    first, second = (fitted.ensemble_.predictions(X[NEW]) for fitted in (before, after))
+    np.testing.assert_array_equal(np.delete(first, 3, axis=0), np.delete(second, 3, axis=0))
     logits = [fitted.ensemble_.teachers_[3].model.logits(X[NEW]) for fitted in (before, after)]
     assert (logits[0] != logits[1]).any()
 
 
 def test_a_teacher_gets_the_labels_of_its_shard_and_the_features_of_all(monkeypatch):
-    seen = []
+    shards = []
 
     def watched(self, rows, labels, *, classes=None):
-        seen.append((np.array(rows), np.array(labels), self.unlabelled))
+        shards.append((np.array(rows), np.array(labels), self.unlabelled))
         return plain(self, rows, labels, classes=classes)
 
     plain = FixMatch.fit
     monkeypatch.setattr(FixMatch, "fit", watched)
     fitted = made().fit(X[PRIVATE], Y[PRIVATE])
-    teachers, student = seen[2:10], seen[-1]  # after two rehearsals
-    assert len(seen) == 11
+    teachers, student = shards[2:10], shards[-1]  # after two rehearsals
+    assert len(shards) == 11
     for shard, (rows, labels, unlabelled) in zip(MANIFEST.rows(), teachers, strict=True):
         np.testing.assert_array_equal(rows, X[PRIVATE][shard])
         np.testing.assert_array_equal(labels, Y[PRIVATE][shard])
@@ -97,7 +97,7 @@ def test_a_teacher_gets_the_labels_of_its_shard_and_the_features_of_all(monkeypa
         assert np.shares_memory(unlabelled, teachers[0][2])  # no copy a teacher
     np.testing.assert_array_equal(student[0], X[PRIVATE])
     np.testing.assert_array_equal(student[1], fitted.labels_)
-    for rehearsal in seen[:2]:  # made-up labels
+    for rehearsal in shards[:2]:  # made-up labels
         np.testing.assert_array_equal(rehearsal[1], np.arange(len(rehearsal[1])) % 3)
 
 
@@ -130,16 +130,16 @@ def test_noise_that_is_not_given_is_as_little_as_the_budget_pays_for():
     choices = {"mechanism": None, "screen": screen, "n_answers": None, "n_queries": None, "epsilon": 9.0}
     plan = made(**choices).plan(n_rows=300, n_classes=3)
     assert (plan.n_teachers, plan.n_answers, plan.n_queries) == (8, 30, 60)
-    asked = LabelPlan(n_teachers=8, n_answers=60, n_queries=60, mechanism=plan.mechanism, delta=1e-4)
-    assert 8.99 < asked.epsilon <= 9.0  # if every query is answered
-    given = PATEFM(mechanism=GNMax(sigma=30.0)).plan(n_rows=10_000, n_classes=3)
-    assert (given.n_teachers, given.n_answers, given.n_queries) == (20, 30, 30)
+    manual = LabelPlan(n_teachers=8, n_answers=60, n_queries=60, mechanism=plan.mechanism, delta=1e-4)
+    assert 8.99 < manual.epsilon <= 9.0  # if every query is answered
+    noisy_plan = PATEFM(mechanism=GNMax(sigma=30.0)).plan(n_rows=10_000, n_classes=3)
+    assert (noisy_plan.n_teachers, noisy_plan.n_answers, noisy_plan.n_queries) == (20, 30, 30)
 
 
 def test_a_plan_charges_what_is_left():
     screen, mechanism = Threshold(at=5.0, sigma=9.0), GNMax(sigma=7.0)
-    both = Confident(screen=screen, argmax=mechanism)
-    plan = LabelPlan(n_teachers=8, n_answers=5, n_queries=9, mechanism=both, delta=1e-5)
+    confident = Confident(screen=screen, argmax=mechanism)
+    plan = LabelPlan(n_teachers=8, n_answers=5, n_queries=9, mechanism=confident, delta=1e-5)
     assert plan.curve(3) == 3 * mechanism.curve() + 3 * screen.curve()
     assert plan.left({}) == plan.curve() == 5 * mechanism.curve() + 9 * screen.curve()
     assert plan.left({repr(screen): 6, repr(mechanism): 1}) == 4 * mechanism.curve() + 3 * screen.curve()
@@ -169,10 +169,10 @@ def test_settings_that_cannot_work_are_refused_before_anything_is_charged(choice
 
 
 def test_too_small_a_budget_is_refused_before_anything_is_trained():
-    told = []
+    events = []
     with pytest.raises(BudgetExceeded, match="14 queries and 8 × Confident"):
-        made(epsilon=1.0, progress=lambda *stage: told.append(stage)).fit(X[PRIVATE], Y[PRIVATE])
-    assert told == []
+        made(epsilon=1.0, progress=lambda *stage: events.append(stage)).fit(X[PRIVATE], Y[PRIVATE])
+    assert events == []
 
 
 def test_a_label_that_is_no_class_is_refused_and_not_shown():

@@ -39,14 +39,14 @@ def answers(n_classes: int) -> np.ndarray:
 def test_a_plain_student_predicts_the_same_and_is_of_scikit_learn_alone(kind, n_classes):
     labels = answers(n_classes)
     student = Distilled(kind, random_state=0).fit(X[:400], labels, classes=NAMES[:n_classes])
-    made = plain(student, X[:400], labels)
-    np.testing.assert_array_equal(made.predict(X), student.predict(X))
-    assert made.classes_.tolist() == NAMES[:n_classes].tolist()
-    assert made.predict_proba(X[:5]).shape == (5, n_classes)
-    data = skops_io().dumps(made)
+    plain_student = plain(student, X[:400], labels)
+    np.testing.assert_array_equal(plain_student.predict(X), student.predict(X))
+    assert plain_student.classes_.tolist() == NAMES[:n_classes].tolist()
+    assert plain_student.predict_proba(X[:5]).shape == (5, n_classes)
+    data = skops_io().dumps(plain_student)
     named = skops_io().get_untrusted_types(data=data)  # skops knows linear models, and asks about trees
     assert all(name.startswith("sklearn.") for name in named)
-    np.testing.assert_array_equal(skops_io().loads(data, trusted=named).predict(X), made.predict(X))
+    np.testing.assert_array_equal(skops_io().loads(data, trusted=named).predict(X), plain_student.predict(X))
 
 
 @pytest.mark.parametrize("n_classes", [2, 10])
@@ -55,13 +55,13 @@ def test_convolutions_are_a_plain_perceptron(n_classes):
     network = fixmatch.FixMatch.of_images(X[:400], (8, 8), n_steps=4)
     labels = answers(n_classes)
     student = Distilled(network, random_state=0).fit(X[:400], labels, classes=NAMES[:n_classes])
-    made = plain(student, X[:400], labels)
-    np.testing.assert_array_equal(made.predict(X), student.predict(X))
-    np.testing.assert_allclose(made.predict_proba(X), student.predict_proba(X), atol=1e-4)
-    data = skops_io().dumps(made)
+    plain_student = plain(student, X[:400], labels)
+    np.testing.assert_array_equal(plain_student.predict(X), student.predict(X))
+    np.testing.assert_allclose(plain_student.predict_proba(X), student.predict_proba(X), atol=1e-4)
+    data = skops_io().dumps(plain_student)
     named = skops_io().get_untrusted_types(data=data)
     assert all(name.startswith("sklearn.") for name in named)
-    np.testing.assert_array_equal(skops_io().loads(data, trusted=named).predict(X), made.predict(X))
+    np.testing.assert_array_equal(skops_io().loads(data, trusted=named).predict(X), plain_student.predict(X))
 
 
 def test_a_network_with_pooling_is_kept_as_it_is():
@@ -83,23 +83,23 @@ def test_a_student_that_says_one_class_is_plain_too():
 def test_the_support_vectors_of_a_student_of_counts_are_plain():
     student = AugmentedSVM(image_shape=(8, 8), invariances=("shift",)).fit(X[:200], NAMES[Y[:200]])
     student.sharpness_ = 3.0
-    made = plain(student, X[:400], np.full(400, ABSTAIN))
-    assert type(made).__module__.startswith("sklearn.")
-    np.testing.assert_array_equal(made.predict(X), student.predict(X))
-    np.testing.assert_allclose(made.predict_proba(X), student.predict_proba(X), atol=1e-12)
-    assert not skops_io().get_untrusted_types(data=skops_io().dumps(made))
+    plain_student = plain(student, X[:400], np.full(400, ABSTAIN))
+    assert type(plain_student).__module__.startswith("sklearn.")
+    np.testing.assert_array_equal(plain_student.predict(X), student.predict(X))
+    np.testing.assert_allclose(plain_student.predict_proba(X), student.predict_proba(X), atol=1e-12)
+    assert not skops_io().get_untrusted_types(data=skops_io().dumps(plain_student))
 
 
 def test_columns_are_selected_by_name_whatever_their_order():
     labels = answers(10)
     student = Distilled("spreading").fit(X[:400], labels, classes=NAMES)
-    made = by_name(plain(student, X[:400], labels), X[:400], columns=COLUMNS)
+    plain_student = by_name(plain(student, X[:400], labels), X[:400], columns=COLUMNS)
     frame = pd.DataFrame(X, columns=COLUMNS)
     shuffled = frame[COLUMNS[::-1]].assign(other="x")
-    np.testing.assert_array_equal(made.predict(shuffled), student.predict(X))
-    assert made.feature_names_in_.tolist() == COLUMNS
+    np.testing.assert_array_equal(plain_student.predict(shuffled), student.predict(X))
+    assert plain_student.feature_names_in_.tolist() == COLUMNS
     with pytest.raises(ValueError, match="columns are missing"):
-        made.predict(frame.drop(columns="pixel_3"))
+        plain_student.predict(frame.drop(columns="pixel_3"))
 
 
 class TestOnnx:

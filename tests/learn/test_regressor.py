@@ -68,16 +68,16 @@ class TestSensitivity:
     def test_a_person_adds_the_mean_of_its_rows(self):
         coef = np.zeros((len(self.cells.variances_) + 1, 1))
         voter = ValueVoter(cells=self.cells, bounds=BOUNDS)
-        same, numbers = np.repeat(ROWS[:1, :3] + 1, 9, axis=0), np.full(9, 5.0)
-        many = voter.fit(same, numbers, np.zeros(9, dtype=int)).gradient(coef, clip=1.0, parts=9)
+        repeated_rows, numbers = np.repeat(ROWS[:1, :3] + 1, 9, axis=0), np.full(9, 5.0)
+        many = voter.fit(repeated_rows, numbers, np.zeros(9, dtype=int)).gradient(coef, clip=1.0, parts=9)
         assert many.adjacency.unit == "person"
-        one = voter.fit(same[:1], numbers[:1]).gradient(coef, clip=1.0, parts=9)
-        np.testing.assert_array_equal(many.open(), one.open())
+        single = voter.fit(repeated_rows[:1], numbers[:1]).gradient(coef, clip=1.0, parts=9)
+        np.testing.assert_array_equal(many.open(), single.open())
 
 
 def test_a_number_beyond_the_bounds_counts_as_the_nearest():
-    found = scaled([-1e308, -2.0, 10.0, 22.0, np.inf, np.nan], BOUNDS)
-    np.testing.assert_array_equal(found, [-1, -1, 0, 1, 1, np.nan])
+    numbers = scaled([-1e308, -2.0, 10.0, 22.0, np.inf, np.nan], BOUNDS)
+    np.testing.assert_array_equal(numbers, [-1, -1, 0, 1, 1, np.nan])
     assert scaled([1.6e308], (0.0, 1.6e308)) == [1]
 
 
@@ -209,7 +209,7 @@ class TestIntervals:
 
     def test_they_hold_at_least_what_they_declare_of_new_rows_and_little_more(self):
         """Eight fits of 90 %, covered by the true law. Of 30, the least was 0.900 and the mean 0.911."""
-        held = []
+        coverages = []
         for seed in range(8):
             rng = np.random.default_rng(seed)
             rows, bounds = rng.normal(size=(4000, 3)), (-10.0, 10.0)
@@ -218,10 +218,10 @@ class TestIntervals:
             model.fit(rows[:2000], numbers[:2000], rows[2000:2400])
             low, high = model.predict_interval(rows[2400:], coverage=0.9).T
             middle = 2 * rows[2400:, 0]
-            held.append((laplace.cdf(high - middle) - laplace.cdf(low - middle)).mean())
-        assert np.mean(held) > 0.9
-        assert np.min(held) > 0.9 - 0.02
-        assert np.mean(held) < 0.94
+            coverages.append((laplace.cdf(high - middle) - laplace.cdf(low - middle)).mean())
+        assert np.mean(coverages) > 0.9
+        assert np.min(coverages) > 0.9 - 0.02
+        assert np.mean(coverages) < 0.94
 
     def test_where_noise_drowns_the_counts_they_are_the_bounds(self):
         student = SpectrumRegressor(None, None, BOUNDS, np.full(17, 1 / 17), 1.0)

@@ -105,11 +105,11 @@ def test_the_plan_errs_up_and_takes_coarser_lines_for_less_budget():
         assert plan.curve().epsilon(1e-6) == (12 * plan.mechanism.curve()).epsilon(1e-6)
 
 
-@pytest.mark.parametrize("way", ["counts", "rounds"])
-def test_classes_of_unequal_size_are_learned(way):
+@pytest.mark.parametrize("method", ["counts", "rounds"])
+def test_classes_of_unequal_size_are_learned(method):
     rng = np.random.default_rng(0)
     rows, y = rng.normal(size=(6000, 40)), (rng.random(6000) < 0.1).astype(int)
     cells = FeatureCells(FunctionTransformer(), n_features=10)
-    model = PATEClassifier(way=way, cells=cells, epsilon=2.0, delta=1e-6, classes=[0, 1])
+    model = PATEClassifier(way=method, cells=cells, epsilon=2.0, delta=1e-6, classes=[0, 1])
     model.fit(rows[1000:], y[1000:], X_public=rows[:1000])
     assert (model.predict(rows[:1000]) == 0).mean() > 0.9  # the labels have nothing to do with the rows

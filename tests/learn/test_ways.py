@@ -116,16 +116,16 @@ class TestLeftOut:
             (entry,) = model.fit(rows[200:], labels[200:], X_public=rows[:200]).ledger_.entries()
             return entry.key, entry.head
 
-        one, other = paid("zero-out", "left out"), paid("replace-one", "replaced")
-        assert paid("zero-out", "left out") == one != other
+        first, flips = paid("zero-out", "left out"), paid("replace-one", "replaced")
+        assert paid("zero-out", "left out") == first != flips
         with pytest.raises(LedgerError, match="use a separate ledger"):
             paid("replace-one", "left out")
 
     def test_ways_that_cannot_promise_it_say_what_to_type_and_other_relations_are_refused(self):
-        for way in ("argmax", "auto"):
-            says = f"got way='{way}': pass way='counts', or relation='replace-one'"
+        for method in ("argmax", "auto"):
+            says = f"got way='{method}': pass way='counts', or relation='replace-one'"
             with pytest.raises(ValueError, match=says):
-                counts(way=way, relation="zero-out").fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
+                counts(way=method, relation="zero-out").fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
         for relation in ("add-or-remove", "swap", None):
             with pytest.raises(ValueError, match="relation must be one of replace-one, zero-out"):
                 counts(relation=relation).plan(**FACTS)
@@ -178,13 +178,13 @@ class TestFeatures:
         assert model.result_.settings["student"] == "linear model of public features"
         assert not model.expected_
         assert (model.labels_ == model.predict(rows[:500])).mean() > 0.99
-        for other in (model.to_sklearn(), pickle.loads(pickle.dumps(model))):
-            np.testing.assert_array_equal(other.predict(rows[:900]), model.predict(rows[:900]))
+        for copy in (model.to_sklearn(), pickle.loads(pickle.dumps(model))):
+            np.testing.assert_array_equal(copy.predict(rows[:900]), model.predict(rows[:900]))
 
     def test_are_not_surer_than_they_are_right_where_rows_alike_are_of_different_classes(self, model):
         rows, labels = embeddings()
-        other = np.random.default_rng(3).random(len(labels)) < 0.3
-        mixed = np.where(other, (labels + 1) % 3, labels)
+        flips = np.random.default_rng(3).random(len(labels)) < 0.3
+        mixed = np.where(flips, (labels + 1) % 3, labels)
         unsure = clone(model).fit(rows[1000:], mixed[1000:], X_public=rows[:500])
         right = unsure.score(rows[500:1000], mixed[500:1000])
         sure = unsure.predict_proba(rows[500:1000]).max(axis=1).mean()
@@ -199,9 +199,9 @@ class TestFeatures:
         plan = choose.plan(**facts)
         assert plan == choose.plan(**facts)
         choose.fit(rows[1000:], labels[1000:], X_public=rows[:500])
-        tried = {name: value for name, value in choose.expected_.items() if name.startswith("counts, ")}
-        assert set(tried) == {"counts, GraphCells", "counts, FeatureCells"}
-        best = max(tried, key=lambda name: tried[name])
+        candidates = {name: value for name, value in choose.expected_.items() if name.startswith("counts, ")}
+        assert set(candidates) == {"counts, GraphCells", "counts, FeatureCells"}
+        best = max(candidates, key=lambda name: candidates[name])
         n_cells = {"counts, GraphCells": 60, "counts, FeatureCells": 50}[best]
         assert choose.plan_.n_cells == n_cells
         assert choose.result_.settings["expected"] == pytest.approx(choose.expected_)
@@ -280,7 +280,7 @@ class TestChoice:
         assert model.expected_["counts"] > model.expected_["argmax"]
 
     @pytest.mark.parametrize(
-        ("settings", "way", "epsilon"),
+        ("settings", "method", "epsilon"),
         [
             ({}, "counts", 1.0),
             ({"epsilon": 2.5}, "counts", 2.5),
@@ -290,17 +290,17 @@ class TestChoice:
             ({"way": "argmax"}, "argmax", 2.0),
         ],
     )
-    def test_a_way_that_is_not_named_is_that_of_the_command(self, settings, way, epsilon):
+    def test_a_way_that_is_not_named_is_that_of_the_command(self, settings, method, epsilon):
         plan = PATEClassifier(delta=1e-4, **settings).plan(**FACTS)
-        assert plan.way == way
+        assert plan.way == method
         assert 0.97 * epsilon < plan.epsilon <= epsilon
 
-    @pytest.mark.parametrize(("cells", "way"), [(None, "filter"), (QuantileCells(), "counts")])
-    def test_rows_that_are_no_images_are_learned_by_the_filter(self, cells, way):
+    @pytest.mark.parametrize(("cells", "method"), [(None, "filter"), (QuantileCells(), "counts")])
+    def test_rows_that_are_no_images_are_learned_by_the_filter(self, cells, method):
         rows = np.random.default_rng(0).normal(size=(300, 64))
         facts = {"n_units": 2000, "n_classes": 2, "n_public": 300}
         for public in (rows, pd.DataFrame(rows).add_prefix("x")):
-            assert PATEClassifier(delta=1e-4, cells=cells).plan(**facts, X_public=public).way == way
+            assert PATEClassifier(delta=1e-4, cells=cells).plan(**facts, X_public=public).way == method
 
     @pytest.mark.parametrize("scale", [1.0, 0.25])
     def test_square_images_are_known_by_public_rows_alone(self, scale):

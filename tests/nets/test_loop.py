@@ -55,16 +55,16 @@ class Fitting:
 
 
 def test_the_same_seed_trains_the_same_and_another_one_otherwise():
-    one, two, other = Fitting(), Fitting(), Fitting(seed=8)
-    assert one.run() == two.run() != other.run()
-    assert one.weights() == two.weights() != other.weights()
+    first, second, third = Fitting(), Fitting(), Fitting(seed=8)
+    assert first.run() == second.run() != third.run()
+    assert first.weights() == second.weights() != third.weights()
 
 
 def test_the_loss_falls_and_the_line_is_found():
-    told = []
-    fitting = Fitting(epochs=60, on_epoch=lambda *what: told.append(what))
+    events = []
+    fitting = Fitting(epochs=60, on_epoch=lambda *what: events.append(what))
     losses = fitting.run()
-    assert told == [(epoch, 60) for epoch in range(1, 61)]
+    assert events == [(epoch, 60) for epoch in range(1, 61)]
     assert losses[-1] < losses[0] / 100
     assert losses == pytest.approx(np.mean(np.reshape(fitting.values, (60, 4)), axis=1))  # of the batches
     assert fitting.weights() == pytest.approx([3, -1], abs=0.1)
@@ -84,15 +84,15 @@ def test_whoever_trains_keeps_their_own_random_numbers():
 
 @pytest.mark.parametrize("schedule", [None, cosine])
 def test_interrupted_training_goes_on_from_the_file_as_if_nothing_had_happened(tmp_path, schedule):
-    whole = Fitting(schedule=schedule)
-    losses = whole.run()
+    uninterrupted = Fitting(schedule=schedule)
+    losses = uninterrupted.run()
     stopped = Fitting(stop_at=4 * 3 + 2, checkpoint=tmp_path / "line.pt", schedule=schedule)
     with pytest.raises(KeyboardInterrupt):
         stopped.run()
     again = Fitting(checkpoint=tmp_path / "line.pt", schedule=schedule)
     assert again.run() == losses
     assert again.steps == 4 * 3  # three of six epochs were done
-    assert again.weights() == whole.weights()
+    assert again.weights() == uninterrupted.weights()
 
 
 def test_a_finished_training_is_not_done_again(tmp_path):
@@ -106,18 +106,18 @@ def test_a_finished_training_is_not_done_again(tmp_path):
 def test_a_long_training_is_saved_on_the_way(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "_BETWEEN_SAVES", 0.0)
     path = tmp_path / "line.pt"
-    seen = []
-    Fitting(checkpoint=path, on_epoch=lambda *_: seen.append(path.exists())).run()
-    assert seen == [False] + [True] * 5  # on_progress of an epoch before it is saved
+    saves = []
+    Fitting(checkpoint=path, on_epoch=lambda *_: saves.append(path.exists())).run()
+    assert saves == [False] + [True] * 5  # on_progress of an epoch before it is saved
 
 
 @pytest.mark.parametrize(
-    "other", [{"seed": 8}, {"epochs": 7}, {"fingerprint": "other rows"}], ids=lambda d: next(iter(d))
+    "changes", [{"seed": 8}, {"epochs": 7}, {"fingerprint": "other rows"}], ids=lambda d: next(iter(d))
 )
-def test_a_file_of_another_training_is_refused(tmp_path, other):
+def test_a_file_of_another_training_is_refused(tmp_path, changes):
     Fitting(checkpoint=tmp_path / "line.pt").run()
     with pytest.raises(ValueError, match="belongs to another training"):
-        Fitting(checkpoint=tmp_path / "line.pt", **other).run()
+        Fitting(checkpoint=tmp_path / "line.pt", **changes).run()
 
 
 def test_a_file_that_is_no_checkpoint_or_would_run_code_is_refused(tmp_path):
@@ -164,7 +164,7 @@ def test_the_schedule_is_a_share_of_the_first_learning_rate():
 
 def test_turns_alternate_and_what_follows_a_step_comes_after_them():
     order = []
-    one, two = nn.Linear(1, 1), nn.Linear(1, 1)
+    first, second = nn.Linear(1, 1), nn.Linear(1, 1)
 
     def turn(name, module):
         def loss(batch):
@@ -174,12 +174,12 @@ def test_turns_alternate_and_what_follows_a_step_comes_after_them():
         return Objective(optimizer=torch.optim.SGD(module.parameters(), lr=0.1), loss=loss)
 
     train(
-        [turn("one", one), turn("two", two)],
+        [turn("one", first), turn("two", second)],
         lambda generator: torch.randperm(40, generator=generator).split(20),
         steps=2,
         epochs=1,
         seed=0,
-        state={"one": one, "two": two},
+        state={"one": first, "two": second},
         after_step=lambda: order.append("after"),
     )
     assert order == ["one", "two", "after"] * 2

@@ -40,8 +40,8 @@ def test_the_named_networks_learn_digits(module, least):
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 13, 18)])
 def test_convolutions_give_one_logit_a_class_whatever_the_sides_are(shape):
     images = torch.zeros(2, math.prod(shape))
-    for made in (convolutional, strided):
-        assert made(images.shape[1], 5, shape=shape).eval()(images).shape == (2, 5)
+    for make in (convolutional, strided):
+        assert make(images.shape[1], 5, shape=shape).eval()(images).shape == (2, 5)
 
 
 def test_probabilities_are_the_softmax_of_the_logits():
@@ -58,10 +58,10 @@ def layers():
 
 @pytest.mark.parametrize("module", ["perceptron", layers(), lambda _rows, _classes: layers()])
 def test_the_seed_decides_the_weights_whatever_the_module_is(module):
-    one, two = (TorchClassifier(module, **QUICK | {"epochs": 1}).fit(X, Y) for _ in "ab")
-    other = TorchClassifier(module, **QUICK | {"epochs": 1, "random_state": 1}).fit(X, Y)
-    assert (one.logits(X) == two.logits(X)).all()
-    assert (one.logits(X) != other.logits(X)).any()
+    first, second = (TorchClassifier(module, **QUICK | {"epochs": 1}).fit(X, Y) for _ in "ab")
+    reseeded = TorchClassifier(module, **QUICK | {"epochs": 1, "random_state": 1}).fit(X, Y)
+    assert (first.logits(X) == second.logits(X)).all()
+    assert (first.logits(X) != reseeded.logits(X)).any()
 
 
 def test_a_module_is_copied_not_changed():
@@ -74,7 +74,7 @@ def test_a_module_is_copied_not_changed():
 
 
 def test_interrupted_training_is_the_same_as_whole_and_a_checkpoint_of_other_rows_is_refused(tmp_path):
-    whole = TorchClassifier(**QUICK | {"epochs": 4}).fit(X, Y)
+    uninterrupted = TorchClassifier(**QUICK | {"epochs": 4}).fit(X, Y)
 
     def stop(_stage, done, _total):
         if done == 2:
@@ -84,22 +84,22 @@ def test_interrupted_training_is_the_same_as_whole_and_a_checkpoint_of_other_row
     with pytest.raises(KeyboardInterrupt):
         half.fit(X, Y)
     network = clone(half).set_params(progress=None).fit(X, Y)
-    assert (network.logits(X_TEST) == whole.logits(X_TEST)).all()
+    assert (network.logits(X_TEST) == uninterrupted.logits(X_TEST)).all()
     with pytest.raises(ValueError, match="belongs to another training"):
         clone(network).fit(X, Y[::-1])
 
 
 def test_augmentation_sees_training_batches_only():
-    seen = []
+    batches = []
 
     def shift(rows):
-        seen.append(rows.shape)
+        batches.append(rows.shape)
         return rows + 0.01 * torch.randn_like(rows)
 
     network = TorchClassifier(**QUICK | {"epochs": 1, "batch_size": 100}, augment=shift).fit(X, Y)
-    assert seen == [(100, 64)] * 13  # 1,347 rows
+    assert batches == [(100, 64)] * 13  # 1,347 rows
     network.predict(X_TEST)
-    assert len(seen) == 13
+    assert len(batches) == 13
 
 
 @pytest.mark.parametrize(

@@ -87,25 +87,25 @@ def made(name):
 
 
 def one_at_a_time(module, losses, rows):
-    found = []
+    alone = []
     for row in rows:
         module.zero_grad()
         losses(module, row[None]).sum().backward()
-        found.append({name: each.grad.clone() for name, each in module.named_parameters()})
-    return found
+        alone.append({name: parameter.grad.clone() for name, parameter in module.named_parameters()})
+    return alone
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_norms_and_sums_are_those_of_rows_one_at_a_time(name):
     module, losses, rows = made(name)
     truth = one_at_a_time(module, losses, rows)
-    norms = torch.stack([sum(g.square().sum() for g in each.values()).sqrt() for each in truth])
-    found = per_row.row_gradients(module, losses, rows)
-    torch.testing.assert_close(found.norms.float(), norms, rtol=1e-4, atol=1e-5)
+    norms = torch.stack([sum(g.square().sum() for g in row.values()).sqrt() for row in truth])
+    gradients = per_row.row_gradients(module, losses, rows)
+    torch.testing.assert_close(gradients.norms.float(), norms, rtol=1e-4, atol=1e-5)
     weights = torch.rand(len(rows))
-    summed = found.weighted_sum(weights)
+    summed = gradients.weighted_sum(weights)
     for parameter, _ in module.named_parameters():
-        expected = sum(w * each[parameter] for w, each in zip(weights, truth, strict=True))
+        expected = sum(w * row[parameter] for w, row in zip(weights, truth, strict=True))
         torch.testing.assert_close(summed[parameter].float(), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -113,16 +113,16 @@ def test_embeddings_count_repeated_and_padded_places_right():
     torch.manual_seed(0)
     module, rows = Tokens(), torch.tensor([[1, 1, 0, 3], [2, 4, 4, 4], [0, 0, 0, 0]])
     truth = one_at_a_time(module, squares, rows)
-    norms = torch.stack([sum(g.square().sum() for g in each.values()).sqrt() for each in truth])
-    found = per_row.row_gradients(module, squares, rows)
-    torch.testing.assert_close(found.norms.float(), norms, rtol=1e-4, atol=1e-5)
-    summed = found.weighted_sum(torch.ones(3))
-    torch.testing.assert_close(summed["table.weight"].float(), sum(each["table.weight"] for each in truth))
+    norms = torch.stack([sum(g.square().sum() for g in row.values()).sqrt() for row in truth])
+    gradients = per_row.row_gradients(module, squares, rows)
+    torch.testing.assert_close(gradients.norms.float(), norms, rtol=1e-4, atol=1e-5)
+    summed = gradients.weighted_sum(torch.ones(3))
+    torch.testing.assert_close(summed["table.weight"].float(), sum(row["table.weight"] for row in truth))
 
 
 def test_known_layers_never_compute_one_gradient_a_row(monkeypatch):
     calls, original = [], per_row._one_by_one
-    monkeypatch.setattr(per_row, "_one_by_one", lambda *given: calls.append(name) or original(*given))
+    monkeypatch.setattr(per_row, "_one_by_one", lambda *arguments: calls.append(name) or original(*arguments))
     for name in ("perceptron", "places", "convolutions", "boltzmann", "twice"):
         per_row.row_gradients(*made(name))
     assert calls == ["twice"]
@@ -131,10 +131,10 @@ def test_known_layers_never_compute_one_gradient_a_row(monkeypatch):
 def test_a_row_whose_gradient_is_not_finite_has_no_part_in_a_sum_with_weight_zero():
     module, losses, rows = made("perceptron")
     rows[3] = torch.inf
-    found = per_row.row_gradients(module, losses, rows)
-    finite = torch.isfinite(found.norms)
+    gradients = per_row.row_gradients(module, losses, rows)
+    finite = torch.isfinite(gradients.norms)
     assert finite.tolist() == [k != 3 for k in range(9)]
-    assert all(bool(torch.isfinite(each).all()) for each in found.weighted_sum(finite.float()).values())
+    assert all(bool(torch.isfinite(total).all()) for total in gradients.weighted_sum(finite.float()).values())
 
 
 def test_layers_that_mix_rows_are_refused():
@@ -147,12 +147,12 @@ def test_autoencoder_rows_have_losses_of_their_own():
     """The random numbers of a row differ, so the norms are compared through the clipped sum's length."""
     torch.manual_seed(0)
     module = Autoencoder(5, hidden=(4,), latent=2)
-    found = per_row.row_gradients(module, own_losses, torch.rand(9, 10))
+    gradients = per_row.row_gradients(module, own_losses, torch.rand(9, 10))
     for k in range(9):
         weights = torch.zeros(9)
         weights[k] = 1.0
-        length = sum(each.square().sum() for each in found.weighted_sum(weights).values()).sqrt()
-        torch.testing.assert_close(length, found.norms[k], rtol=1e-4, atol=1e-5)
+        length = sum(total.square().sum() for total in gradients.weighted_sum(weights).values()).sqrt()
+        torch.testing.assert_close(length, gradients.norms[k], rtol=1e-4, atol=1e-5)
 
 
 def test_an_autoencoders_loss_is_minus_the_evidence_bound_with_the_laws_of_torch():
@@ -192,10 +192,10 @@ def test_a_row_has_one_gradient_whatever_rows_stand_beside_it(name):
     module, losses, rows = made(name)
     many = rows[torch.randint(0, len(rows), (300,), generator=torch.Generator().manual_seed(0))]
     many = many + torch.arange(300).reshape(-1, *[1] * (many.ndim - 1)) / 1000
-    whole = per_row.row_gradients(module, losses, many).norms
+    norms = per_row.row_gradients(module, losses, many).norms
     for first in (0, 1, 7, 113):
-        few = per_row.row_gradients(module, losses, many[first:]).norms
-        assert torch.equal(few, whole[first:])
+        tail = per_row.row_gradients(module, losses, many[first:]).norms
+        assert torch.equal(tail, norms[first:])
     hostile = many.clone()
     hostile[::2] = torch.inf
-    assert torch.equal(per_row.row_gradients(module, losses, hostile).norms[1::2], whole[1::2])
+    assert torch.equal(per_row.row_gradients(module, losses, hostile).norms[1::2], norms[1::2])

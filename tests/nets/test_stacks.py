@@ -93,12 +93,12 @@ def training_sets(*sizes: int) -> list[TrainingSet]:
     return [training_set(number, n_rows) for number, n_rows in enumerate(sizes)]
 
 
-def same(one: dict, other: dict) -> bool:
-    return all(torch.equal(one[name], other[name]) for name in one)
+def same(first: dict, second: dict) -> bool:
+    return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def near(one: dict, other: dict) -> bool:
-    return all(torch.allclose(one[name], other[name], rtol=1e-3, atol=1e-5) for name in one)
+def near(first: dict, second: dict) -> bool:
+    return all(torch.allclose(first[name], second[name], rtol=1e-3, atol=1e-5) for name in first)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -123,21 +123,23 @@ def test_what_can_be_stacked_is_found_out_on_made_up_rows(name):
     ids=str,
 )
 def test_a_stack_trains_as_its_networks_would_alone(name, options):
-    found = planned(MODULES[name], **options)
-    own = training_sets(40, 100, 33)
+    stack_plan = planned(MODULES[name], **options)
+    lessons = training_sets(40, 100, 33)
     if name != "normalised":  # shorter than a batch, with every class
-        own.append(TrainingSet(rows=X[:7], codes=np.arange(7) % 4, seed=3))
-    whole, failed, _ = train_stack(found, own) if found.together else _one_by_one(found, own)
+        lessons.append(TrainingSet(rows=X[:7], codes=np.arange(7) % 4, seed=3))
+    networks, failed, _ = (
+        train_stack(stack_plan, lessons) if stack_plan.together else _one_by_one(stack_plan, lessons)
+    )
     assert not failed.any()
-    for each, weights in zip(own, whole, strict=True):
+    for lesson, weights in zip(lessons, networks, strict=True):
         alone = network(MODULES[name], **options)
-        alone.seed = lambda seed=each.seed: seed
-        alone.fit(each.rows, each.codes)
+        alone.seed = lambda seed=lesson.seed: seed
+        alone.fit(lesson.rows, lesson.codes)
         assert near(weights, stacks.weights_of(alone.module_))
 
 
-def _one_by_one(found, own):
-    parts = [train_stack(found, [each]) for each in own]
+def _one_by_one(stack_plan, lessons):
+    parts = [train_stack(stack_plan, [lesson]) for lesson in lessons]
     return [part[0][0] for part in parts], np.array([part[1][0] for part in parts]), []
 
 
@@ -154,9 +156,9 @@ def _one_by_one(found, own):
     ids=str,
 )
 def test_whatever_one_lesson_is_the_others_learn_the_same_to_the_last_bit(name, options):
-    found = planned(MODULES[name], **options)
-    before = train_stack(found, training_sets(40, 40, 33, 7))[0]
-    for other in (
+    stack_plan = planned(MODULES[name], **options)
+    before = train_stack(stack_plan, training_sets(40, 40, 33, 7))[0]
+    for companion in (
         training_set(9),
         training_set(1, 100),
         training_set(1, 5),
@@ -164,25 +166,27 @@ def test_whatever_one_lesson_is_the_others_learn_the_same_to_the_last_bit(name, 
         TrainingSet(rows=np.full((40, 64), np.nan, dtype=np.float32), codes=Y[:40], seed=1),
         TrainingSet(rows=np.full((40, 64), 1e38, dtype=np.float32), codes=Y[:40], seed=1),
     ):
-        after = train_stack(found, [training_set(0), other, training_set(2, 33), training_set(3, 7)])[0]
+        after = train_stack(
+            stack_plan, [training_set(0), companion, training_set(2, 33), training_set(3, 7)]
+        )[0]
         assert all(same(before[number], after[number]) for number in (0, 2, 3))
         assert not same(before[1], after[1])
 
 
 def test_a_generator_shared_by_all_would_be_noticed(monkeypatch):
     # the defect that the test above is there for: masks that go on where the longest epoch ended
-    found = planned(MODULES["dropping"], epochs=3)  # first: a plan is tried out with seeds, too
-    assert found.together
+    stack_plan = planned(MODULES["dropping"], epochs=3)  # first: a plan is tried out with seeds, too
+    assert stack_plan.together
     monkeypatch.setattr(vectorised, "reseed", lambda seed: None)
-    one, two = (train_stack(found, training_sets(40, size))[0] for size in (40, 100))
-    assert not same(one[0], two[0])
+    first, second = (train_stack(stack_plan, training_sets(40, size))[0] for size in (40, 100))
+    assert not same(first[0], second[0])
 
 
 def test_every_step_has_chance_of_its_own(monkeypatch):
     seeds: list[int] = []
-    found = planned(MODULES["dropping"], epochs=3)
+    stack_plan = planned(MODULES["dropping"], epochs=3)
     monkeypatch.setattr(vectorised, "reseed", seeds.append)
-    train_stack(found, training_sets(40, 100))
+    train_stack(stack_plan, training_sets(40, 100))
     assert len(set(seeds)) == len(seeds) == 3 * 6
 
 
@@ -207,12 +211,12 @@ class Clipped(torch.optim.SGD):
     "optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.NAdam]
 )
 def test_only_optimizers_that_move_each_weight_by_itself_are_stacked(optimizer):
-    found = planned(optimizer=optimizer, learning_rate=1e-3)
-    assert found.together
+    stack_plan = planned(optimizer=optimizer, learning_rate=1e-3)
+    assert stack_plan.together
     assert not planned(optimizer=Clipped).together
-    together, _, _ = train_stack(found, training_sets(40, 40))
+    together, _, _ = train_stack(stack_plan, training_sets(40, 40))
     for number, weights in enumerate(together):
-        assert near(weights, train_stack(found, [training_set(number)])[0][0])
+        assert near(weights, train_stack(stack_plan, [training_set(number)])[0][0])
 
 
 @pytest.mark.parametrize(
@@ -246,30 +250,30 @@ def test_on_the_cpu_stacks_fit_the_cache_and_on_a_gpu_all_go_at_once(monkeypatch
     assert vectorised._size(planned(), torch.empty(1, device="meta")) == sys.maxsize
 
 
-def held_out_loss(each: TrainingSet, weights: dict) -> float:
+def held_out_loss(lesson: TrainingSet, weights: dict) -> float:
     module = network().new_module(n_features=64, n_classes=4, seed=0)
     module.load_state_dict(weights)
-    _, held = _split(each, hold_out=True)
+    _, held_rows = _split(lesson, hold_out=True)
     with torch.no_grad():
-        logits = module(torch.as_tensor(each.rows[held]))
-    return float(nn.functional.cross_entropy(logits, torch.as_tensor(each.codes[held])))
+        logits = module(torch.as_tensor(lesson.rows[held_rows]))
+    return float(nn.functional.cross_entropy(logits, torch.as_tensor(lesson.codes[held_rows])))
 
 
 def test_a_network_keeps_its_best_weights_and_stops_when_it_has_waited():
     # labels by chance: what is learned soon makes others' labels worse
     noise = np.random.default_rng(3).integers(4, size=len(Y))
-    own = [
-        TrainingSet(rows=each.rows, codes=noise[: len(each.codes)], seed=each.seed)
-        for each in training_sets(40, 60)
+    lessons = [
+        TrainingSet(rows=lesson.rows, codes=noise[: len(lesson.codes)], seed=lesson.seed)
+        for lesson in training_sets(40, 60)
     ]
     options = {"learning_rate": 0.02, "patience": 3}
-    whole, failed, losses = train_stack(planned(epochs=60, **options), own)
+    networks, failed, losses = train_stack(planned(epochs=60, **options), lessons)
     assert not failed.any()
     assert losses[-1] == 0.0, "somebody went on to the end"
     for epochs in (1, 2, 4, 8, 16):
-        until, _, _ = train_stack(planned(epochs=epochs, **options | {"patience": 100}), own)
-        for each, best, other in zip(own, whole, until, strict=True):
-            assert held_out_loss(each, best) <= held_out_loss(each, other) + 1e-6
+        until, _, _ = train_stack(planned(epochs=epochs, **options | {"patience": 100}), lessons)
+        for each, best, last in zip(lessons, networks, until, strict=True):
+            assert held_out_loss(each, best) <= held_out_loss(each, last) + 1e-6
 
 
 @pytest.mark.parametrize("name", ["perceptron", "dropping"])
@@ -277,11 +281,13 @@ def test_a_network_keeps_its_best_weights_and_stops_when_it_has_waited():
 def test_a_network_that_never_gets_better_takes_its_first_epoch_and_waits_as_long_as_said(
     monkeypatch, name, patience
 ):
-    own = training_sets(40, 40)
+    lessons = training_sets(40, 40)
     one_epoch = planned(MODULES[name], epochs=1, patience=patience)
-    first = train_stack(one_epoch, own)[0]
+    first = train_stack(one_epoch, lessons)[0]
     size, where = one_epoch.network.batch_size, torch.device("cpu")
-    batches = StackBatches(own, n_classes=one_epoch.n_classes, batch_size=size, hold_out=True, where=where)
+    batches = StackBatches(
+        lessons, n_classes=one_epoch.n_classes, batch_size=size, hold_out=True, where=where
+    )
     course = vectorised._StackTrainer(one_epoch, batches)
     with torch.no_grad():  # what is held out is judged without dropout
         one, two = (course._held_out_loss(*course.batches.held_batches[0]) for _ in range(2))
@@ -290,28 +296,28 @@ def test_a_network_that_never_gets_better_takes_its_first_epoch_and_waits_as_lon
     monkeypatch.setattr(vectorised._StackTrainer, "_held_out_loss", worse)
     held_out = itertools.count().__next__
     monkeypatch.setattr(vectorised.compiled, "held_out_loss", lambda *_: float(held_out()))
-    whole, _, losses = train_stack(planned(MODULES[name], epochs=20, patience=patience), own)
+    networks, _, losses = train_stack(planned(MODULES[name], epochs=20, patience=patience), lessons)
     assert [loss > 0 for loss in losses] == [True] * (1 + patience) + [False] * (19 - patience)
-    assert all(same(one, other) for one, other in zip(whole, first, strict=True))
+    assert all(same(one, last) for one, last in zip(networks, first, strict=True))
 
 
 def test_outputs_for_classes_that_a_lesson_lacks_are_never_moved():
     codes = Y[:40].clip(max=1)
-    found = planned()
-    (weights,), _, _ = train_stack(found, [TrainingSet(rows=X[:40], codes=codes, seed=3)])
-    new = found.new_stack([3]).one(0)
+    stack_plan = planned()
+    (weights,), _, _ = train_stack(stack_plan, [TrainingSet(rows=X[:40], codes=codes, seed=3)])
+    new = stack_plan.new_stack([3]).one(0)
     assert torch.equal(weights["2.weight"][2:], new["2.weight"][2:])
     assert torch.equal(weights["2.bias"][2:], new["2.bias"][2:])
     assert not torch.equal(weights["2.weight"][:2], new["2.weight"][:2])
 
 
 def test_the_classifier_itself_has_the_same_patience():
-    whole, _, _ = train_stack(planned(epochs=30, patience=2), training_sets(40, 60))
+    networks, _, _ = train_stack(planned(epochs=30, patience=2), training_sets(40, 60))
     for number, size in enumerate((40, 60)):
         alone = network(epochs=30, patience=2)
         alone.seed = lambda number=number: number
         alone.fit(training_set(number, size).rows, training_set(number, size).codes)
-        assert near(whole[number], stacks.weights_of(alone.module_))
+        assert near(networks[number], stacks.weights_of(alone.module_))
         assert len(alone.losses_) == 30
     with pytest.raises(ValueError, match="patience must be None here"):
         alone.minimise(X, lambda logits, rows: logits.sum(), name="")
@@ -321,34 +327,34 @@ def test_a_loss_that_is_not_finite_once_is_a_failure_of_its_network_only(monkeyp
     spoilt = iter([False, True] + [False] * 100)
     real = vectorised.backpropagate
 
-    def backpropagate(*given):
-        losses = real(*given)
+    def backpropagate(*arguments):
+        losses = real(*arguments)
         losses[1] = torch.nan if next(spoilt) else losses[1]
         return losses
 
-    found = planned(MODULES["dropping"])
+    stack_plan = planned(MODULES["dropping"])
     monkeypatch.setattr(vectorised, "backpropagate", backpropagate)
-    assert train_stack(found, training_sets(40, 40, 40))[1].tolist() == [False, True, False]
+    assert train_stack(stack_plan, training_sets(40, 40, 40))[1].tolist() == [False, True, False]
 
 
 def test_weights_lie_as_their_gradients_come():
     for name in ("perceptron", "dropping"):
-        found = planned(MODULES[name])
-        assert found.orders["0.weight"] == (0, 2, 1)
-        assert found.new_stack([1, 2]).trained[0].shape[:2] == (2, 64)
+        stack_plan = planned(MODULES[name])
+        assert stack_plan.orders["0.weight"] == (0, 2, 1)
+        assert stack_plan.new_stack([1, 2]).trained[0].shape[:2] == (2, 64)
 
 
 def test_memory_that_is_short_halves_the_work():
-    tried = []
+    sizes = []
 
     def work(size):
-        tried.append(size)
+        sizes.append(size)
         if size > 3:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return size
 
     assert retry_with_half(work, 10) == 3
-    assert tried == [10, 5, 3]
+    assert sizes == [10, 5, 3]
     with pytest.raises(RuntimeError, match="can't allocate memory"):
         retry_with_half(lambda size: torch.empty(2**58), 2)
     with pytest.raises(RuntimeError, match="shapes"):
@@ -356,16 +362,16 @@ def test_memory_that_is_short_halves_the_work():
 
 
 def test_answers_do_not_depend_on_how_much_is_asked_at_once(monkeypatch):
-    found = planned()
-    own = training_sets(40, 40, 40, 40, 40)
+    stack_plan = planned()
+    lessons = training_sets(40, 40, 40, 40, 40)
     trained = [
-        TrainedNetwork(plan=found, weights=weights, present=np.unique(each.codes))
-        for weights, each in zip(train_stack(found, own)[0], own, strict=True)
+        TrainedNetwork(plan=stack_plan, weights=weights, present=np.unique(number.codes))
+        for weights, number in zip(train_stack(stack_plan, lessons)[0], lessons, strict=True)
     ]
-    whole = predict_classes(found, [*trained, None], X)
-    assert whole.shape == (6, len(X))
-    assert (whole[5] == -1).all()
-    np.testing.assert_array_equal(whole[2], trained[2].present[trained[2].predict(X)])
+    classes = predict_classes(stack_plan, [*trained, None], X)
+    assert classes.shape == (6, len(X))
+    assert (classes[5] == -1).all()
+    np.testing.assert_array_equal(classes[2], trained[2].present[trained[2].predict(X)])
     real = stacks.NetworkStack.logits
 
     def short(self, rows, *, training):
@@ -374,32 +380,32 @@ def test_answers_do_not_depend_on_how_much_is_asked_at_once(monkeypatch):
         return real(self, rows, training=training)
 
     monkeypatch.setattr(stacks.NetworkStack, "logits", short)
-    np.testing.assert_array_equal(predict_classes(found, [*trained, None], X), whole)
+    np.testing.assert_array_equal(predict_classes(stack_plan, [*trained, None], X), classes)
 
 
 def test_a_module_that_raises_in_a_stack_says_nothing_of_whose_rows_it_was(monkeypatch):
-    found = planned(MODULES["dropping"])
+    stack_plan = planned(MODULES["dropping"])
 
     def raising(*_):
         raise RuntimeError("the private value 123.456")
 
     monkeypatch.setattr(vectorised, "backpropagate", raising)
     with pytest.raises(CannotVectoriseError) as caught:
-        train_stack(found, training_sets(40, 40))
+        train_stack(stack_plan, training_sets(40, 40))
     assert str(caught.value) == ""
     assert caught.value.__suppress_context__
 
 
 def test_a_stack_descends_as_torch_says():
     module = nn.Sequential(nn.Linear(64, 9), nn.Tanh(), nn.Linear(9, 4))
-    found = planned(module)
-    assert found.together
-    assert not found.compiled
+    stack_plan = planned(module)
+    assert stack_plan.together
+    assert not stack_plan.compiled
     rows, own = torch.as_tensor(X[:48]).view(3, 16, 64), torch.as_tensor(Y[:48]).view(3, 16)
     absent = torch.tensor([[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]], dtype=torch.bool)
     row_weights = torch.rand(3, 16, generator=torch.Generator().manual_seed(1))
     targets = Targets(codes=own.clamp(max=2), absent=absent[:, None], row_weights=row_weights)
-    stack = found.new_stack([1, 2, 3])
+    stack = stack_plan.new_stack([1, 2, 3])
     losses = backpropagate(stack, rows, targets)
     logits = stack.logits(rows, training=True).masked_fill(absent[:, None], -torch.inf)
     by_torch = nn.functional.cross_entropy(logits.flatten(0, 1), targets.codes.flatten(), reduction="none")
@@ -414,11 +420,11 @@ def test_a_stack_descends_as_torch_says():
 
 
 def stacked(*sizes: int, hold_out: bool) -> StackBatches:
-    own = [
+    lessons = [
         TrainingSet(rows=np.zeros((size, 2), dtype=np.float32), codes=np.arange(size) % 4, seed=number)
         for number, size in enumerate(sizes)
     ]
-    return StackBatches(own, n_classes=4, batch_size=16, hold_out=hold_out, where=torch.device("cpu"))
+    return StackBatches(lessons, n_classes=4, batch_size=16, hold_out=hold_out, where=torch.device("cpu"))
 
 
 def test_rows_of_a_short_lesson_come_again_at_no_weight_and_none_is_lost():
@@ -436,13 +442,15 @@ def test_rows_of_a_short_lesson_come_again_at_no_weight_and_none_is_lost():
 
 def test_what_is_held_out_is_not_learned_from():
     batches_of = stacked(40, 4, 100, hold_out=True)
-    held = [
-        torch.cat([numbers[each][shares[each] > 0] for numbers, shares in batches_of.held_batches])
-        for each in range(3)
+    held_rows = [
+        torch.cat([numbers[number][shares[number] > 0] for numbers, shares in batches_of.held_batches])
+        for number in range(3)
     ]
-    assert [len(rows) for rows in held] == [8, 0, 20]
+    assert [len(rows) for rows in held_rows] == [8, 0, 20]
     assert batches_of.none_held.tolist() == [False, True, False]
     learned = batches_of.numbers(0, 100, epochs=100)
-    assert all(not set(held[each].tolist()) & set(learned[:, each].unique().tolist()) for each in range(3))
+    assert all(
+        not set(held_rows[number].tolist()) & set(learned[:, number].unique().tolist()) for number in range(3)
+    )
     shares = sum(shares.sum(dim=1) for _, shares in batches_of.held_batches)
     assert shares.tolist() == pytest.approx([1, 0, 1])

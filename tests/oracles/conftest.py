@@ -61,11 +61,11 @@ def laplace_law(counts, scale):
 def _laplace_wins(kinks, at):
     edges = [mp.inf, *(c for c, _ in kinks), -mp.inf]
     total = mp.mpf(0)
-    for right, left in pairwise(edges):
+    for right, lower in pairwise(edges):
         polynomial, power = [mp.mpf(1)], 0  # in t = e^-x, times t ** power
         for m, (c, times) in enumerate(kinks):
             copies = times - (m == at)
-            if c <= left:  # F = 1 - t e^c / 2
+            if c <= lower:  # F = 1 - t e^c / 2
                 polynomial = _times_binomial(polynomial, -mp.exp(c) / 2, copies)
                 factor, shift = mp.exp(c) / 2, 1
             else:  # F = e^-c / (2 t)
@@ -74,7 +74,7 @@ def _laplace_wins(kinks, at):
                 factor, shift = mp.exp(-c) / 2, -1
             if m == at:
                 polynomial, power = [p * factor for p in polynomial], power + shift
-        total += mp.fsum(p * _exponential_integral(power + n, left, right) for n, p in enumerate(polynomial))
+        total += mp.fsum(p * _exponential_integral(power + n, lower, right) for n, p in enumerate(polynomial))
     return total
 
 
@@ -87,11 +87,11 @@ def _times_binomial(polynomial, factor, copies):
     return out
 
 
-def _exponential_integral(rate, left, right):
+def _exponential_integral(rate, lower, right):
     """Integral of e^(-rate x); no term that is needed diverges."""
     if rate == 0:
-        return right - left
-    return (mp.exp(-rate * left) - mp.exp(-rate * right)) / rate
+        return right - lower
+    return (mp.exp(-rate * lower) - mp.exp(-rate * right)) / rate
 
 
 @pytest.fixture(scope="session")

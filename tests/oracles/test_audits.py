@@ -34,10 +34,10 @@ def test_equal_worlds_leak_in_at_most_five_per_cent_of_all_runs(method, runs, re
 @pytest.mark.statistical
 def test_equal_worlds_have_no_epsilon():
     rng = np.random.default_rng(3)
-    found = [
+    bounds = [
         epsilon_lower_bound(*rng.multinomial(20_000, NULL, size=2), delta=1e-5).epsilon for _ in range(RUNS)
     ]
-    assert sum(value > 0 for value in found) <= 0.05 * RUNS
+    assert sum(value > 0 for value in bounds) <= 0.05 * RUNS
 
 
 def test_the_bootstrap_finds_leakage_in_every_pair_of_equal_worlds():
@@ -71,13 +71,13 @@ def test_lower_bounds_stay_below_upper_bounds_in_random_settings(method, setting
         counts, near, sigma = worlds(rng)
         mechanism = GNMax(sigma=sigma)
         laws = np.exp(mechanism.log_outcomes([counts, near]))
-        seen = [rng.multinomial(10**6, law / law.sum()) for law in laws]
-        found = renyi_lower_bound(*seen, orders=orders, method=method)
+        tallies = [rng.multinomial(10**6, law / law.sum()) for law in laws]
+        bounds = renyi_lower_bound(*tallies, orders=orders, method=method)
         exact = exact_curve(mechanism, [counts], orders=orders).rdp
         curve = mechanism.curve()
-        above += any(low > high for low, high in zip(found.rdp, exact, strict=True))
+        above += any(low > high for low, high in zip(bounds.rdp, exact, strict=True))
         over_promise += any(
-            low > curve.rdp[curve.orders.index(order)] for low, order in zip(found.rdp, orders, strict=True)
+            low > curve.rdp[curve.orders.index(order)] for low, order in zip(bounds.rdp, orders, strict=True)
         )
     assert above <= 0.05 * settings
     assert over_promise <= above

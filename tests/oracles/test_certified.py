@@ -29,8 +29,8 @@ def largest_seen(shift, order):
     def less(place):
         return -float(tight.argmax_divergence(shift, place[:1], place[1:], order)[0, 0])
 
-    found = minimize(less, [a[at], b[at]], method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 0})
-    return -found.fun, found.x
+    optimum = minimize(less, [a[at], b[at]], method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 0})
+    return -optimum.fun, optimum.x
 
 
 def in_multi_precision(a, b, shift, order):
@@ -54,15 +54,15 @@ def in_multi_precision(a, b, shift, order):
     [
         *SHIFTS[:6:2],
         *SHIFTS[-4::2],
-        *(pytest.param(more, marks=pytest.mark.slow) for more in (*SHIFTS[1:6:2], *SHIFTS[-3::2])),
+        *(pytest.param(value, marks=pytest.mark.slow) for value in (*SHIFTS[1:6:2], *SHIFTS[-3::2])),
     ],
 )
 def test_the_table_lies_above_what_votes_reach_in_multi_precision_and_hardly_above(shift):
     price = tight.argmax(shift, ORDERS)
     order = float(RNG.choice(FINITE[FINITE * shift <= 2]))
-    seen, (a, b) = largest_seen(shift, order)
+    largest, (a, b) = largest_seen(shift, order)
     exact = in_multi_precision(a, b, shift, order)
-    assert exact == pytest.approx(seen, rel=1e-6)
+    assert exact == pytest.approx(largest, rel=1e-6)
     assert exact < price[ORDERS.index(order)] <= exact * (1 + TOLERANCE)
 
 
@@ -74,20 +74,20 @@ def test_no_votes_cost_more_than_the_table_says(shift):
     side = np.arange(-6.0, 6.5, 0.5)
     a, b = (axis.ravel() for axis in np.meshgrid(side, side))
     a, b = a + RNG.uniform(-0.3, 0.3, a.size), b + RNG.uniform(-0.3, 0.3, a.size)
-    some = FINITE[FINITE * shift <= tight.FURTHEST][::6]
+    orders = FINITE[FINITE * shift <= tight.FURTHEST][::6]
     price = dict(zip(ORDERS, tight.argmax(shift, ORDERS), strict=True))
-    for place in (0.0, *(-shift * some)):  # the worst votes of high orders lie further out
-        seen = tight.argmax_divergence(shift, a + place, b - place, some).max(axis=0)
-        assert all(value < price[order] for value, order in zip(seen, some, strict=True))
+    for place in (0.0, *(-shift * orders)):  # the worst votes of high orders lie further out
+        largest = tight.argmax_divergence(shift, a + place, b - place, orders).max(axis=0)
+        assert all(value < price[order] for value, order in zip(largest, orders, strict=True))
 
 
 @pytest.mark.parametrize("shift", [1.3e-5, 0.004, 0.0251, 0.3, 1.7, 5.1])
 def test_no_count_costs_more_than_the_table_of_screens_says_and_one_costs_nearly_as_much(shift):
-    price, some = tight.screen(shift, ORDERS), FINITE * shift <= tight.FURTHEST
+    price, orders = tight.screen(shift, ORDERS), FINITE * shift <= tight.FURTHEST
     t = np.arange(-16.0, 9.0, 0.01)
-    seen = tight.screen_divergence(shift, t, FINITE[some]).max(axis=0)
-    assert np.all(seen < price[:-1][some])
-    assert np.all(price[:-1][some] <= seen * 1.0016)
+    largest = tight.screen_divergence(shift, t, FINITE[orders]).max(axis=0)
+    assert np.all(largest < price[:-1][orders])
+    assert np.all(price[:-1][orders] <= largest * 1.0016)
 
 
 def test_outside_the_table_nothing_is_said():
@@ -121,12 +121,12 @@ def test_the_file_is_what_its_digest_says_and_what_the_command_writes(kind, monk
 @pytest.mark.parametrize("shift", [0.4, 0.0241, 0.0011])
 @pytest.mark.parametrize("price", [tight.gaussian_argmax, tight.gaussian_screen])
 def test_prices_are_hardly_above_the_search(shift, price, monkeypatch):
-    kept = np.array(price.__wrapped__(shift, ORDERS)[:-1])
+    prices = np.array(price.__wrapped__(shift, ORDERS)[:-1])
     for name in ("argmax", "screen"):
         monkeypatch.setattr(tight, name, lambda *_: None)
     searched = np.array(price.__wrapped__(shift, ORDERS)[:-1])
-    assert np.all(kept <= searched * 1.0013)
-    assert not np.array_equal(kept, searched)
+    assert np.all(prices <= searched * 1.0013)
+    assert not np.array_equal(prices, searched)
 
 
 def test_prices_are_convex_in_the_shift():
@@ -164,16 +164,16 @@ def test_every_rectangle_is_bounded_by_its_number(shift, order):
 def test_what_lies_beyond_the_edges_is_bounded_by_the_formula(shift, order):
     orders = np.array([order])
     line = np.expm1((order - 1) * tight.screen_supremum(math.sqrt(2) * shift, orders))
-    far = tight._far(shift, orders, line)
+    bound = tight._far(shift, orders, line)
     edge, tilt = tight._EDGE, (order - 1) * shift
     along = RNG.uniform(-20, 8, 200)
-    beyond = edge + RNG.exponential(0.5, 200)
-    ways = [(along, -beyond), (-beyond - tilt, along)]  # a, b
-    ways += [((beyond + along) / math.sqrt(2), (beyond - along) / math.sqrt(2))]  # u large
+    points = edge + RNG.exponential(0.5, 200)
+    ways = [(along, -points), (-points - tilt, along)]  # a, b
+    ways += [((points + along) / math.sqrt(2), (points - along) / math.sqrt(2))]  # u large
     ways += [
         ((along + x) / math.sqrt(2), (along - x) / math.sqrt(2))
-        for x in (beyond + shift * 1.5, -beyond - 1.5 * tilt)
+        for x in (points + shift * 1.5, -points - 1.5 * tilt)
     ]
     for a, b in ways:
         value = tight.argmax_divergence(shift, a, b, orders)[:, 0]
-        assert np.all(np.expm1((order - 1) * value) <= far * (1 + 1e-9))
+        assert np.all(np.expm1((order - 1) * value) <= bound * (1 + 1e-9))

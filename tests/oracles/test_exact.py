@@ -23,16 +23,16 @@ LOST = "1e-190"  # and divergences below this may come out as 0
 def neighbours(counts, relation="replace-one"):
     """Every histogram one ballot away: a class with a vote gives it to another, or to nobody."""
     counts = np.asarray(counts, dtype=float)
-    one = np.eye(counts.size)
+    unit_votes = np.eye(counts.size)
     nobody = np.zeros(counts.size)
     for i in range(counts.size):
         gives = counts[i] >= 1
         if relation == "add-or-remove":
-            yield one[i] + nobody
+            yield unit_votes[i] + nobody
             if gives:
-                yield nobody - one[i]
+                yield nobody - unit_votes[i]
         elif gives:
-            yield from (one[j] - one[i] for j in range(counts.size) if j != i)
+            yield from (unit_votes[j] - unit_votes[i] for j in range(counts.size) if j != i)
 
 
 def divergence(log_p, log_q, order):
@@ -47,10 +47,10 @@ def divergence(log_p, log_q, order):
 
 def worst(law, counts, orders, relation="replace-one"):
     """Largest divergence to or from any neighbour, at every order. ``law``: move -> log probabilities."""
-    here = law(np.zeros(len(counts)))
-    there = [law(move) for move in neighbours(counts, relation)]
-    both = [(here, p) for p in there] + [(p, here) for p in there]
-    return [max(divergence(p, q, order) for p, q in both) for order in orders]
+    base = law(np.zeros(len(counts)))
+    neighbour = [law(move) for move in neighbours(counts, relation)]
+    ordered = [(base, p) for p in neighbour] + [(p, base) for p in neighbour]
+    return [max(divergence(p, q, order) for p, q in ordered) for order in orders]
 
 
 def assert_exact(got, wanted, *, relative=1e-9):
@@ -130,40 +130,40 @@ def test_a_nearly_unanimous_vote_is_exact_to_many_digits(oracle_law, unanimous):
             return [mp.log(p) for p in oracle_law(np.add(counts, move).tolist(), "gaussian", 20)]
 
         moves = ([-1, 1], [-1, 0, 1], [1, -1], [0, -1, 1])  # all others are these with the zeros renamed
-        here, there = law(np.zeros(10)), [law(np.pad(move, (0, 10 - len(move)))) for move in moves]
-        wanted = max(divergence(p, q, 8.0) for t in there for p, q in ((here, t), (t, here)))
+        base, neighbour = law(np.zeros(10)), [law(np.pad(move, (0, 10 - len(move)))) for move in moves]
+        wanted = max(divergence(p, q, 8.0) for t in neighbour for p, q in ((base, t), (t, base)))
         assert_exact(got, [wanted], relative=1e-10)
 
 
-def log_law(mechanism, counts, seen):
+def log_law(mechanism, counts, shown_votes):
     """Log probabilities of every outcome, from the outcome map."""
     if not isinstance(mechanism, Confident):
-        return mechanism.log_outcomes(seen if isinstance(mechanism, Threshold) else counts)
+        return mechanism.log_outcomes(shown_votes if isinstance(mechanism, Threshold) else counts)
     screen, argmax = mechanism.screen, mechanism.argmax
-    passes, stops = screen.log_outcomes(seen).T
+    passes, stops = screen.log_outcomes(shown_votes).T
     return np.concatenate([argmax.log_outcomes(counts) + passes[:, None], stops[:, None]], axis=1)
 
 
 def brute_force(mechanism, counts, orders, *, relation="replace-one", surprise=None):
     """One query: the law of every neighbour, both directions, in logs."""
     counts = np.asarray(counts, dtype=float)
-    seen = counts if surprise is None else np.asarray(surprise, dtype=float)
+    shown_votes = counts if surprise is None else np.asarray(surprise, dtype=float)
     moves = np.array(list(neighbours(counts, relation)))
-    here = log_law(mechanism, counts[None], seen[None])
-    there = log_law(mechanism, counts + moves, seen + moves)
+    base = log_law(mechanism, counts[None], shown_votes[None])
+    neighbour = log_law(mechanism, counts + moves, shown_votes + moves)
     out = []
     for order in orders:
-        both = []
-        for p, q in ((here, there), (there, here)):
+        ordered = []
+        for p, q in ((base, neighbour), (neighbour, base)):
             lam = p - q
             if order == math.inf:
-                both.append(lam.max())
+                ordered.append(lam.max())
             elif (order * lam).max() < 300:
                 excess = np.exp(q) * (np.expm1(order * lam) - order * np.expm1(lam))
-                both.append(np.log1p(excess.sum(axis=1)).max() / (order - 1))
+                ordered.append(np.log1p(excess.sum(axis=1)).max() / (order - 1))
             else:
-                both.append(logsumexp(order * p + (1 - order) * q, axis=1).max() / (order - 1))
-        out.append(max(both))
+                ordered.append(logsumexp(order * p + (1 - order) * q, axis=1).max() / (order - 1))
+        out.append(max(ordered))
     return np.array(out)
 
 
@@ -253,8 +253,8 @@ def test_classes_with_equal_counts_are_several_classes(mechanism):
 def test_classes_have_no_names(row, seed):
     order = np.random.default_rng(seed).permutation(len(row))
     pair = Confident(screen=Threshold(at=20, sigma=5.0), argmax=GNMax(sigma=6.0))
-    one, two = exact_rdp(pair, [row, np.array(row)[order]])
-    np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-30)
+    first, second = exact_rdp(pair, [row, np.array(row)[order]])
+    np.testing.assert_allclose(first, second, rtol=1e-12, atol=1e-30)
 
 
 def test_a_hundred_classes_agree_with_brute_force():

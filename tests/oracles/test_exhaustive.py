@@ -57,10 +57,10 @@ def silences(n_classes):
     rows, _ = histograms(n_classes)
     place = {tuple(row): at for at, row in enumerate(rows)}
     pairs = [
-        (at, place[tuple(row - one)])
+        (at, place[tuple(row - ballot)])
         for at, row in enumerate(rows)
-        for one in np.eye(n_classes)
-        if tuple(row - one) in place
+        for ballot in np.eye(n_classes)
+        if tuple(row - ballot) in place
     ]
     return np.array(pairs)
 
@@ -110,17 +110,17 @@ def test_no_divergence_exceeds_the_tight_or_the_classic_price(mechanism):
 
 @every_mechanism
 def test_a_teacher_that_falls_silent_or_speaks_up_costs_no_more_and_exactly_what_is_said(mechanism):
-    for n_classes, most in SIZES.items():
+    for n_classes, n_most in SIZES.items():
         rows, _ = histograms(n_classes)
         log_p = log_law(mechanism, rows)
         speaks, silent = silences(n_classes).T
-        both = [divergences(log_p[a], log_p[b]) for a, b in ((speaks, silent), (silent, speaks))]
-        assert all(never_above(found, price(mechanism)) for found in both)
+        directions = [divergences(log_p[a], log_p[b]) for a, b in ((speaks, silent), (silent, speaks))]
+        assert all(never_above(costs, price(mechanism)) for costs in directions)
         largest = np.zeros((len(rows), len(ORDERS)))
-        for found in both:
+        for found in directions:
             np.maximum.at(largest, speaks, found)
             np.maximum.at(largest, silent, found)
-        inner = (rows.sum(axis=1) > 1) & (rows.sum(axis=1) < most)  # all neighbours are listed
+        inner = (rows.sum(axis=1) > 1) & (rows.sum(axis=1) < n_most)  # all neighbours are listed
         exact = exact_rdp(mechanism, rows[inner], relation="add-or-remove")
         np.testing.assert_allclose(exact, largest[inner], rtol=1e-8, atol=ROUNDING)
 
@@ -156,6 +156,6 @@ def test_one_law_for_screen_and_answer_is_cheaper_than_two_payments():
     screen, argmax = PAIRS[2].screen, PAIRS[2].argmax
     rows, _ = histograms(3)
     at = [ORDERS.index(order) for order in (2.0, 8.0, math.inf)]
-    one, two = (exact_rdp(m, rows)[:, at] for m in (Confident(screen=screen, argmax=argmax), argmax))
-    assert (one <= exact_rdp(screen, rows)[:, at] + two + ROUNDING).all()
-    assert one.sum() < 0.95 * (exact_rdp(screen, rows)[:, at] + two).sum()
+    first, second = (exact_rdp(m, rows)[:, at] for m in (Confident(screen=screen, argmax=argmax), argmax))
+    assert (first <= exact_rdp(screen, rows)[:, at] + second + ROUNDING).all()
+    assert first.sum() < 0.95 * (exact_rdp(screen, rows)[:, at] + second).sum()

@@ -38,17 +38,17 @@ def test_bounds_that_hold_are_below_every_promise_and_a_third_of_it_for_alibi(pa
         for bound in paper.bounds(*paper.saved(row.saved), delta=row.delta).values():
             assert bound.epsilon <= row.epsilon
         if row.algorithm == "ALIBI" and row.epsilon > 2:
-            own = paper.bounds(*paper.saved(row.saved), delta=row.delta)["several cuts"]
-            assert own.epsilon > row.epsilon / 3
+            cuts = paper.bounds(*paper.saved(row.saved), delta=row.delta)["several cuts"]
+            assert cuts.epsilon > row.epsilon / 3
 
 
 def test_models_of_pate_were_not_seen_to_memorise(paper):
-    found = [
+    bounds = [
         paper.bounds(*paper.saved(row.saved), delta=row.delta)["several cuts"].epsilon
         for row in paper.TABLE_1
         if row.algorithm == "PATE-FM"
     ]
-    assert found == [0.0] * 6
+    assert bounds == [0.0] * 6
 
 
 def test_canaries_of_the_authors_are_uniform_wrong_labels(paper):
@@ -61,9 +61,9 @@ def test_canaries_of_the_authors_are_uniform_wrong_labels(paper):
 
 def test_a_shuffled_model_shows_nothing(paper):
     """The same confidences on other rows: whatever was seen came from the training labels."""
-    planted, said = paper.saved("cifar10_RR_H")
-    shuffled = said[np.random.default_rng(0).permutation(len(said))]
-    assert one_run_lower_bound(planted.scores(said), delta=0.0, game="labels").epsilon > 3
+    planted, probabilities = paper.saved("cifar10_RR_H")
+    shuffled = probabilities[np.random.default_rng(0).permutation(len(probabilities))]
+    assert one_run_lower_bound(planted.scores(probabilities), delta=0.0, game="labels").epsilon > 3
     assert one_run_lower_bound(planted.scores(shuffled), delta=0.0, game="labels").epsilon == 0.0
 
 
@@ -71,11 +71,11 @@ def test_a_shuffled_model_shows_nothing(paper):
 def test_where_labels_are_redrawn_the_bounds_are_silent_and_the_printed_ones_are_not(paper):
     rng, authors, ours = np.random.default_rng(1), 0, 0
     for name in ("cifar10_RR_M", "cifar100_RR_M", "cifar100_PATE_H"):
-        planted, said = paper.saved(name)
+        planted, probabilities = paper.saved(name)
         for _ in range(30):
             game = paper.redrawn(planted, rng=rng)
-            authors += paper.authors_interval(game, said)[0] > 0
-            ours += one_run_lower_bound(game.scores(said), delta=0.0, game="labels").epsilon > 0
+            authors += paper.authors_interval(game, probabilities)[0] > 0
+            ours += one_run_lower_bound(game.scores(probabilities), delta=0.0, game="labels").epsilon > 0
     assert binomtest(ours, 90, 0.05, alternative="greater").pvalue > FALSE_ALARM
     assert ours <= 9  # these draws themselves
     assert authors > 60

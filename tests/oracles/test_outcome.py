@@ -58,7 +58,7 @@ def test_two_classes_have_a_closed_form_however_far_apart(kind, scale):
 
 @both_noises
 @pytest.mark.parametrize(
-    "scale", [0.5, 40.0, *(pytest.param(more, marks=pytest.mark.slow) for more in (4.0, 400.0))]
+    "scale", [0.5, 40.0, *(pytest.param(value, marks=pytest.mark.slow) for value in (4.0, 400.0))]
 )
 @pytest.mark.parametrize("counts", FEW, ids=str)
 def test_a_few_classes_agree_with_quadrature_in_multi_precision(kind, scale, counts, oracle_law):
@@ -105,17 +105,17 @@ scales = st.floats(0.5, 400.0)
 def test_only_differences_matter_and_classes_have_no_order(kind, counts, scale, shift, seed):
     mechanism, counts = NOISES[kind](scale), np.array(counts, dtype=float)
     order = np.random.default_rng(seed).permutation(counts.size)
-    here, shifted, reordered = mechanism.log_outcomes([counts, counts + shift, counts[order]])
-    np.testing.assert_allclose(shifted, here, rtol=1e-12, atol=SEEN)
-    np.testing.assert_array_equal(reordered, here[order])
+    base, shifted, reordered = mechanism.log_outcomes([counts, counts + shift, counts[order]])
+    np.testing.assert_allclose(shifted, base, rtol=1e-12, atol=SEEN)
+    np.testing.assert_array_equal(reordered, base[order])
 
 
 @both_noises
 @given(counts=histograms, scale=scales, factor=st.sampled_from([0.5, 3.0]))
 def test_votes_and_noise_measured_in_another_unit_are_the_same_question(kind, counts, scale, factor):
-    here = NOISES[kind](scale).log_outcomes([counts])
-    there = NOISES[kind](scale * factor).log_outcomes([np.multiply(counts, factor)])
-    np.testing.assert_allclose(there, here, rtol=1e-12, atol=SEEN)
+    base = NOISES[kind](scale).log_outcomes([counts])
+    neighbour = NOISES[kind](scale * factor).log_outcomes([np.multiply(counts, factor)])
+    np.testing.assert_allclose(neighbour, base, rtol=1e-12, atol=SEEN)
 
 
 @both_noises
@@ -177,9 +177,9 @@ def test_slopes_obey_what_sums_and_shifts_demand(kind, counts, scale):
     largest = max(1.0, float(np.abs(slope).max()))
     np.testing.assert_allclose(slope.sum(axis=2), 0, atol=1e-12 * largest)  # a vote more for everybody
     np.testing.assert_allclose((np.exp(log_q)[..., None] * slope).sum(axis=1), 0, atol=1e-11)  # sum P = 1
-    own = np.diagonal(slope[0])
-    assert (own >= 0).all()
-    assert (slope[0] - np.diag(own) <= 0).all()
+    slopes = np.diagonal(slope[0])
+    assert (slopes >= 0).all()
+    assert (slope[0] - np.diag(slopes) <= 0).all()
 
 
 @pytest.mark.parametrize("noise", ["largest", "every"])

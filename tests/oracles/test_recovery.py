@@ -51,15 +51,15 @@ def log_leader(votes):
     terms = []
     for lead in range(len(votes)):
         others = np.delete(votes, lead)
-        rest = int(others.sum())
+        n_others = int(others.sum())
         for a in np.geomspace(0.03, 30.0, 13):
             for b in (0.1, 1.0):
                 share = (
                     gammaln(N_TEACHERS + 1)
-                    - gammaln(rest + 1)
-                    - gammaln(N_TEACHERS - rest + 1)
-                    + gammaln(rest + b)
-                    + gammaln(N_TEACHERS - rest + 1)
+                    - gammaln(n_others + 1)
+                    - gammaln(N_TEACHERS - n_others + 1)
+                    + gammaln(n_others + b)
+                    + gammaln(N_TEACHERS - n_others + 1)
                     - gammaln(N_TEACHERS + b + 1)
                     + gammaln(b + 1)
                     - gammaln(b)
@@ -121,12 +121,12 @@ def test_the_posterior_is_what_enumeration_says(mechanism, log_law, answers, pri
     counts = np.arange(N_TEACHERS + 1)
     mean = table @ counts
     spread = np.sqrt(table @ counts**2 - mean**2)
-    found = recover_votes(answers, n_teachers=N_TEACHERS, mechanism=mechanism, prior=prior)
-    assert (np.abs(found.mean - mean) < 0.1 * spread + 0.01).all()
-    np.testing.assert_array_equal(found.mode, likeliest)
+    recovery = recover_votes(answers, n_teachers=N_TEACHERS, mechanism=mechanism, prior=prior)
+    assert (np.abs(recovery.mean - mean) < 0.1 * spread + 0.01).all()
+    np.testing.assert_array_equal(recovery.mode, likeliest)
     for k in range(N_CLASSES):
-        held = table[k, int(found.lower[k]) : int(found.upper[k]) + 1].sum()
-        assert held > 0.94
+        mass = table[k, int(recovery.lower[k]) : int(recovery.upper[k]) + 1].sum()
+        assert mass > 0.94
 
 
 def test_another_optimiser_finds_the_same_maximum():
@@ -136,7 +136,7 @@ def test_another_optimiser_finds_the_same_maximum():
     def loss(h):
         return -(answers[:4] @ np.log(slow_law(norm, 30.0, h)[:4])) / 1000
 
-    other = minimize(
+    optimum = minimize(
         loss,
         np.full(5, 20.0),
         method="SLSQP",
@@ -144,17 +144,19 @@ def test_another_optimiser_finds_the_same_maximum():
         constraints={"type": "eq", "fun": lambda h: h.sum() - 100},
         options={"maxiter": 40, "ftol": 1e-10},
     )
-    found = recover_votes(answers, n_teachers=100, mechanism=mechanism, method="maximum-likelihood").mean
-    assert loss(found) <= other.fun + 1e-8
-    np.testing.assert_allclose(found, other.x, atol=0.5)
+    recovery = recover_votes(answers, n_teachers=100, mechanism=mechanism, method="maximum-likelihood").mean
+    assert loss(recovery) <= optimum.fun + 1e-8
+    np.testing.assert_allclose(recovery, optimum.x, atol=0.5)
 
 
 def test_two_classes_have_a_closed_form():
     # P[1 wins] = Phi((h1 - h2) / (sigma sqrt 2))
     answers, sigma = np.array([7000, 3000]), 40.0
     gap = sigma * math.sqrt(2) * norm.ppf(0.7)
-    found = recover_votes(answers, n_teachers=250, mechanism=GNMax(sigma=sigma), method="maximum-likelihood")
-    np.testing.assert_allclose(found.mean, [125 + gap / 2, 125 - gap / 2], atol=1e-4)
+    recovery = recover_votes(
+        answers, n_teachers=250, mechanism=GNMax(sigma=sigma), method="maximum-likelihood"
+    )
+    np.testing.assert_allclose(recovery.mean, [125 + gap / 2, 125 - gap / 2], atol=1e-4)
     per_answer = norm.pdf(gap / (sigma * math.sqrt(2))) / (sigma * math.sqrt(2)) / math.sqrt(0.21)
     deviation = 1 / (2 * per_answer * math.sqrt(10_000))
-    np.testing.assert_allclose((found.upper - found.lower) / 2, 1.959964 * deviation, rtol=1e-3)
+    np.testing.assert_allclose((recovery.upper - recovery.lower) / 2, 1.959964 * deviation, rtol=1e-3)

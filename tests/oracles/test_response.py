@@ -53,14 +53,14 @@ def likely(law):
 def test_the_curve_of_randomised_response_is_its_renyi_divergence_at_every_order(k):
     with mp.workdps(60):
         for epsilon in EPSILONS:
-            true, other = response_law(mp.mpf(epsilon), k)
-            found = RandomizedResponse(n_classes=k, epsilon=epsilon).curve()
-            for order, rdp in zip(found.orders, found.rdp, strict=True):
+            true, false = response_law(mp.mpf(epsilon), k)
+            curve = RandomizedResponse(n_classes=k, epsilon=epsilon).curve()
+            for order, rdp in zip(curve.orders, curve.rdp, strict=True):
                 if order == math.inf:
                     assert rdp == epsilon
                     continue
                 a = mp.mpf(order)
-                terms = true**a * other ** (1 - a) + other**a * true ** (1 - a) + (k - 2) * other
+                terms = true**a * false ** (1 - a) + false**a * true ** (1 - a) + (k - 2) * false
                 exact = mp.log(terms) / (a - 1)
                 assert exact <= rdp <= min(exact * (1 + mp.mpf("3e-12")), epsilon)
 
@@ -79,15 +79,15 @@ def test_every_pair_of_labels_under_every_kind_of_prior_is_within_the_curve_and_
     rng = np.random.default_rng(1)
     priors = [*rng.dirichlet([0.5] * 4, size=12), [0.25] * 4, [0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
     worst = dict.fromkeys([*SOME, math.inf], 0.0)
-    kept = set()
+    kept_sizes = set()
     for prior in priors:
         mechanism = PriorResponse(prior=[prior], epsilon=epsilon)
-        kept |= set(mechanism.kept.tolist())
+        kept_sizes |= set(mechanism.kept.tolist())
         laws = [likely(law) for law in rows(mechanism, 4)]
         assert all(math.isclose(mp.fsum(law), 1, rel_tol=1e-12) for law in laws)
         for order, (p, q) in itertools.product(worst, itertools.permutations(laws, 2)):
             worst[order] = max(worst[order], float(renyi(p, q, order)))
-    assert {1, 2, 4} <= kept
+    assert {1, 2, 4} <= kept_sizes
     curve = mechanism.curve()
     for order, rdp in zip(curve.orders, curve.rdp, strict=True):
         if order in worst:
@@ -103,9 +103,9 @@ def best_private_answer(prior, epsilon):
     n = len(prior)
     at = np.arange(n * n).reshape(n, n)  # label, answer
     bounds = []
-    for answer, (one, two) in itertools.product(range(n), itertools.permutations(range(n), 2)):
+    for answer, (first, second) in itertools.product(range(n), itertools.permutations(range(n), 2)):
         row = np.zeros(n * n)
-        row[at[one, answer]], row[at[two, answer]] = 1.0, -math.exp(epsilon)
+        row[at[first, answer]], row[at[second, answer]] = 1.0, -math.exp(epsilon)
         bounds.append(row)
     sums = np.array([np.isin(np.arange(n * n), at[label]) for label in range(n)], dtype=float)
     gain = np.zeros(n * n)
@@ -128,10 +128,10 @@ def test_the_k_that_is_kept_beats_every_other_k():
     rng = np.random.default_rng(3)
     priors = rng.dirichlet([0.4] * 7, size=200)
     mechanism = PriorResponse(prior=priors, epsilon=1.2)
-    for prior, kept in zip(priors, mechanism.kept.tolist(), strict=True):
+    for prior, kept_sizes in zip(priors, mechanism.kept.tolist(), strict=True):
         likeliest = sorted(prior, reverse=True)
         right = [sum(likeliest[:k]) * float(response_law(1.2, k)[0]) for k in range(1, 8)]
-        assert right[kept - 1] == pytest.approx(max(right), abs=1e-12)
+        assert right[kept_sizes - 1] == pytest.approx(max(right), abs=1e-12)
     assert len(set(mechanism.kept.tolist())) >= 4
 
 
@@ -178,8 +178,8 @@ def test_the_cells_that_are_drawn_are_within_the_laplace_curve(scale):
     assert abs(mp.fsum(p) - 1) < 1e-13
     rdp = dict(zip(curve.orders, curve.rdp, strict=True))
     for order in SOME:
-        both = 2 * renyi(p, q, order)
-        assert rdp[order] * (1 - 1e-4) < both <= rdp[order]
+        divergence = 2 * renyi(p, q, order)
+        assert rdp[order] * (1 - 1e-4) < divergence <= rdp[order]
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
@@ -259,9 +259,9 @@ def test_the_table_of_normal_cells_is_within_the_charged_slack(sigma):
     assert sum(cells.tolist()) == 2**63
     with mp.workdps(30):
         root = mp.mpf(sigma) * mp.sqrt(2)
-        beyond = [mp.erfc(n / root) for n in range(len(cells) + 1)]
+        tails = [mp.erfc(n / root) for n in range(len(cells) + 1)]
         apart = mp.fsum(
-            abs(mp.mpf(int(cell)) / 2**63 - (near - far))
-            for cell, near, far in zip(cells, beyond, beyond[1:], strict=False)
+            abs(mp.mpf(int(cell)) / 2**63 - (near - outer))
+            for cell, near, outer in zip(cells, tails, tails[1:], strict=False)
         )
-        assert 2 * (apart + beyond[-1]) / 2 < mp.mpf(2) ** -44
+        assert 2 * (apart + tails[-1]) / 2 < mp.mpf(2) ** -44

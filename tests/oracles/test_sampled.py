@@ -32,7 +32,7 @@ def test_many_uses_agree_with_dp_accounting(sigma, rate, steps, interval):
     ours = tables.of(sampled_gaussian_curve(sigma=sigma, sampling_rate=rate, steps=steps).laws)
     how = {"sampling_prob": rate, "value_discretization_interval": interval}
     low = pld.from_gaussian_mechanism(sigma, pessimistic_estimate=False, use_connect_dots=False, **how)
-    low, high = (each.self_compose(steps) for each in (low, pld.from_gaussian_mechanism(sigma, **how)))
+    low, high = (end.self_compose(steps) for end in (low, pld.from_gaussian_mechanism(sigma, **how)))
     for delta in (1e-8, 1e-5, 1e-2):
         assert ours.epsilon(delta) >= low.get_epsilon_for_delta(delta)
         assert ours.epsilon(delta) <= 1.006 * high.get_epsilon_for_delta(delta) + 1e-6
@@ -43,10 +43,10 @@ def hockey_stick(epsilon, mu, rate, *, added):
     with mpmath.workdps(40):
         mu, rate, grown = mpmath.mpf(mu), mpmath.mpf(rate), mpmath.exp(mpmath.mpf(epsilon))
         if added:
-            left = 1 / grown - (1 - rate)
-            if left <= 0:
+            odds = 1 / grown - (1 - rate)
+            if odds <= 0:
                 return 0.0
-            at = (mpmath.log(left / rate) + mu**2 / 2) / mu
+            at = (mpmath.log(odds / rate) + mu**2 / 2) / mu
             without, with_row = mpmath.ncdf(at), mpmath.ncdf(at - mu)
             return float(without - grown * ((1 - rate) * without + rate * with_row))
         at = (mpmath.log((grown - (1 - rate)) / rate) + mu**2 / 2) / mu
@@ -62,9 +62,9 @@ def test_one_use_is_never_below_both_exact_directions_and_hardly_above(mu, rate)
     table = tables.Table(start, step, values)
     for epsilon in (0.01, 0.1, 0.5, 1.0, 2.0):
         truth = max(hockey_stick(epsilon, mu, rate, added=added) for added in (False, True))
-        found = table.delta(epsilon)
-        assert truth <= found
-        assert found <= truth * 1.002 + 1e-9
+        delta = table.delta(epsilon)
+        assert truth <= delta
+        assert delta <= truth * 1.002 + 1e-9
 
 
 @pytest.mark.parametrize("steps", [1, 7, 500])
@@ -76,11 +76,11 @@ def test_a_rate_of_one_is_the_gaussian(steps):
 
 def test_gaussians_and_samples_compose_as_fixed_pairs():
     """A Gaussian beside samples at rate 1 is again one Gaussian; beside others, dp-accounting says what."""
-    whole = Curve.gaussian(sensitivity=1.0, sigma=4.0, moves="row")
-    both = sampled_gaussian_curve(sigma=4.0, sampling_rate=1.0, steps=3) + whole
+    gaussian = Curve.gaussian(sensitivity=1.0, sigma=4.0, moves="row")
+    total = sampled_gaussian_curve(sigma=4.0, sampling_rate=1.0, steps=3) + gaussian
     truth = Curve.gaussian(sensitivity=1.0, sigma=2.0).epsilon(1e-6)
-    assert truth <= exact(both, 1e-6) <= 1.001 * truth
-    mixed = sampled_gaussian_curve(sigma=1.0, sampling_rate=0.02, steps=200) + whole
+    assert truth <= exact(total, 1e-6) <= 1.001 * truth
+    mixed = sampled_gaussian_curve(sigma=1.0, sampling_rate=0.02, steps=200) + gaussian
     theirs = pld.from_gaussian_mechanism(1.0, sampling_prob=0.02).self_compose(200)
     truth = theirs.compose(pld.from_gaussian_mechanism(4.0)).get_epsilon_for_delta(1e-6)
     assert mixed.epsilon(1e-6) == pytest.approx(truth, rel=2e-3)
@@ -99,10 +99,10 @@ def test_samples_beside_a_gaussian_that_reveals_much(sigma):
 
 def test_pure_releases_compose_with_samples():
     curve = sampled_gaussian_curve(sigma=1.0, sampling_rate=0.02, steps=50)
-    found = tables.of((*curve.laws, Law(PURE, 0.3, 2)))
+    joint = tables.of((*curve.laws, Law(PURE, 0.3, 2)))
     theirs = pld.from_gaussian_mechanism(1.0, sampling_prob=0.02).self_compose(50)
     theirs = theirs.compose(pld.from_randomized_response(2 / (1 + np.exp(0.3)), 2).self_compose(2))
-    assert found.epsilon(1e-6) == pytest.approx(theirs.get_epsilon_for_delta(1e-6), rel=3e-3)
+    assert joint.epsilon(1e-6) == pytest.approx(theirs.get_epsilon_for_delta(1e-6), rel=3e-3)
 
 
 @pytest.mark.parametrize("rate", [pytest.param(1e-5, marks=pytest.mark.slow), 0.0017, 0.2])
@@ -110,8 +110,8 @@ def test_the_curve_is_never_above_its_renyi_bound_and_falls_with_the_rate(rate):
     curve = sampled_gaussian_curve(sigma=1.0, sampling_rate=rate, steps=300)
     renyi = Curve(curve.orders, curve.rdp, "row")
     assert curve.epsilon(1e-5) <= renyi.epsilon(1e-5)
-    more = sampled_gaussian_curve(sigma=1.0, sampling_rate=1.1 * rate, steps=300)
-    assert curve.epsilon(1e-5) <= more.epsilon(1e-5)
+    dearer = sampled_gaussian_curve(sigma=1.0, sampling_rate=1.1 * rate, steps=300)
+    assert curve.epsilon(1e-5) <= dearer.epsilon(1e-5)
 
 
 def test_a_ledger_keeps_what_composes_exactly(tmp_path):

@@ -25,7 +25,7 @@ def on_chord(table, epsilon):
     i = min(int(mpmath.floor(place)), len(table.values) - 2)
     low, high = (mpmath.exp(mpmath.mpf(table.step) * (table.start + k)) for k in (i, i + 1))
     share = (mpmath.exp(mpmath.mpf(epsilon)) - low) / (high - low)
-    before, after = (mpmath.mpf(float(each)) for each in table.values[i : i + 2])
+    before, after = (mpmath.mpf(float(value)) for value in table.values[i : i + 2])
     return before + share * (after - before)
 
 
@@ -37,8 +37,8 @@ def test_delta_is_never_below_the_chord_also_where_e_to_epsilon_leaves_floats(st
             epsilon = max(1e-9, step * (start + share))
             if epsilon < step * start:
                 continue
-            truth, found = on_chord(table, epsilon), table.delta(epsilon)
-            assert truth <= found <= truth * (1 + 1e-6)
+            truth, reading = on_chord(table, epsilon), table.delta(epsilon)
+            assert truth <= reading <= truth * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(("start", "step"), PLACES)
@@ -46,20 +46,20 @@ def test_epsilon_is_never_below_the_chord_also_where_e_to_epsilon_leaves_floats(
     table = falling(start, step)
     with mpmath.workdps(60):
         for delta in (0.69, 1e-3, 3e-7, 1.01e-9):
-            found = table.epsilon(delta)
+            reading = table.epsilon(delta)
             i = int((table.values <= delta).argmax())
-            before, after = (mpmath.mpf(float(each)) for each in table.values[i - 1 : i + 1])
+            before, after = (mpmath.mpf(float(value)) for value in table.values[i - 1 : i + 1])
             share = (before - mpmath.mpf(delta)) / (before - after)
             low = mpmath.mpf(step) * (start + i - 1)
             truth = max(low + mpmath.log1p(share * mpmath.expm1(mpmath.mpf(step))), 0)
-            assert truth <= found <= truth + (1 + truth) * 1e-9
+            assert truth <= reading <= truth + (1 + truth) * 1e-9
 
 
 def test_readings_at_the_ends_of_a_table():
     table = falling(100, 0.01)
-    assert [table.delta(each) for each in (0.0, 0.9, 1.0)] == [1.0, 1.0, 1.0]
+    assert [table.delta(epsilon) for epsilon in (0.0, 0.9, 1.0)] == [1.0, 1.0, 1.0]
     assert table.delta(1.59) >= table.values[-1]
-    assert [table.delta(each) for each in (1.8, 1e9, float("inf"))] == [table.values[-1]] * 3
+    assert [table.delta(value) for value in (1.8, 1e9, float("inf"))] == [table.values[-1]] * 3
     assert table.epsilon(1e-10) == float("inf")
     assert 1.0 <= table.epsilon(0.9) <= 1.0 + 1e-11
 
@@ -67,13 +67,13 @@ def test_readings_at_the_ends_of_a_table():
 @pytest.mark.parametrize("x", [-30.0, -0.5, 0.4, 650.0, 800.0])
 def test_below_the_grid_of_one_direction_the_bound_rises_as_fast_as_it_may(x):
     step, points, last = 0.02, 1500, 1e-4
-    found = losses._risen(last, x, step, points)
+    risen_value = losses._risen(last, x, step, points)
     with mpmath.workdps(60):
         for place in (0, 700, 1498, 1499):
             y = mpmath.mpf(x) - (points - place) * mpmath.mpf(step)
             truth = min(mpmath.mpf(1), mpmath.mpf(last) + mpmath.exp(mpmath.mpf(x)) - mpmath.exp(y))
-            assert found[place] >= min(truth, mpmath.mpf(1))
-            assert found[place] <= truth * (1 + 1e-9)
+            assert risen_value[place] >= min(truth, mpmath.mpf(1))
+            assert risen_value[place] <= truth * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("step", [0.002, 0.03])
@@ -81,17 +81,17 @@ def test_an_outcome_between_grid_points_is_never_counted_at_the_cheaper_one(step
     """Averages over random pairs of convex functions of v = e^x, against the sum itself."""
     rng = np.random.default_rng(4)
     mass = rng.dirichlet(np.ones(3), size=60)
-    other = mass * np.exp(rng.uniform(-0.4, 0.4, mass.shape))
-    other /= other.sum(axis=1, keepdims=True)
+    neighbour = mass * np.exp(rng.uniform(-0.4, 0.4, mass.shape))
+    neighbour /= neighbour.sum(axis=1, keepdims=True)
     reach = 2000
-    way = stencils(Pairs(mass, other - mass, np.zeros(60)), step=step, reach=reach)
+    stencil = stencils(Pairs(mass, neighbour - mass, np.zeros(60)), step=step, reach=reach)
     for at, steep in itertools.product((-0.3, 0.0, 0.8), (1.0, 6.0)):
 
         def convex(x, steep=steep):
             return (1 + np.exp(x)) ** -steep
 
         grid = convex(at + np.arange(-reach, reach + 1) * step)
-        found = way.constants + (way.weights * grid[way.offsets + reach]).sum(axis=1)
-        truth = (mass * convex(at + np.log(other / mass))).sum(axis=1)
-        assert (found >= truth).all()
-        assert (found <= truth + 10 * steep**2 * step**2).all()
+        bounds = stencil.constants + (stencil.weights * grid[stencil.offsets + reach]).sum(axis=1)
+        truth = (mass * convex(at + np.log(neighbour / mass))).sum(axis=1)
+        assert (bounds >= truth).all()
+        assert (bounds <= truth + 10 * steep**2 * step**2).all()

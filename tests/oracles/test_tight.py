@@ -40,8 +40,8 @@ def log_wins(kind, a, b):
     low, high = (np.array(side)[:, None] for side in (edges[:-1], edges[1:]))
     x = low + (high - low) / 2 * (1 + NODES)
     weights = np.log(WEIGHTS * (high - low) / 2)
-    both = [log_pdf(kind, x - i) + log_cdf(kind, x - j) + weights for i, j in ((a, b), (b, a))]
-    return [logs.max() + math.log(np.exp(logs - logs.max()).sum()) for logs in both]
+    log_pair = [log_pdf(kind, x - i) + log_cdf(kind, x - j) + weights for i, j in ((a, b), (b, a))]
+    return [logs.max() + math.log(np.exp(logs - logs.max()).sum()) for logs in log_pair]
 
 
 def log_law(kind, a, b):
@@ -70,7 +70,7 @@ def worst_case(kind, shift, order):
     best = 0.0, points[0]
     for at in np.argsort(value)[-3:]:
         size = 0.3 * shift if np.abs(points[at]).max() <= 2 * shift else 0.2
-        found = minimize(
+        optimum = minimize(
             lambda p: -divergence(kind, *p, shift, order),
             points[at],
             method="Nelder-Mead",
@@ -80,7 +80,7 @@ def worst_case(kind, shift, order):
                 "xatol": 1e-4 * size,
             },
         )
-        best = max(best, (-found.fun, found.x), key=lambda pair: pair[0])
+        best = max(best, (-optimum.fun, optimum.x), key=lambda pair: pair[0])
     return best
 
 
@@ -122,14 +122,14 @@ def price(kind, shift, order):
 )
 def test_no_search_finds_anything_dearer_and_the_margin_is_small(kind, shift, order):
     order = float(order)
-    found, (a, b) = worst_case(kind, shift, order)
-    assert in_multi_precision(kind, a, b, shift, order) == pytest.approx(found, rel=1e-7, abs=0)
-    least, most = MARGIN[kind]
-    assert found * (1 + least) <= price(kind, shift, order) <= found * (1 + most)
+    worst, (a, b) = worst_case(kind, shift, order)
+    assert in_multi_precision(kind, a, b, shift, order) == pytest.approx(worst, rel=1e-7, abs=0)
+    least, highest = MARGIN[kind]
+    assert worst * (1 + least) <= price(kind, shift, order) <= worst * (1 + highest)
 
 
 @pytest.mark.parametrize(
-    "shift", [0.001, 0.05, 1.0, *(pytest.param(more, marks=pytest.mark.slow) for more in (0.01, 0.3, 2.0))]
+    "shift", [0.001, 0.05, 1.0, *(pytest.param(value, marks=pytest.mark.slow) for value in (0.01, 0.3, 2.0))]
 )
 def test_the_kink_of_laplace_noise_is_searched(shift):
     steps = np.linspace(-1.5, 1.5, 11) * shift

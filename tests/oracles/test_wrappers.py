@@ -77,49 +77,52 @@ def some_are_refused(chain):
 def moves(weight, relation):
     """What ballots of this weight in all can do to three counts, however they are split."""
     steps = range(-weight, weight + 1)
-    found = []
+    vectors = []
     for change in itertools.product(steps, repeat=3):
         gained, lost = sum(max(c, 0) for c in change), -sum(min(c, 0) for c in change)
-        whole = gained == lost if relation == "replace-one" else max(gained, lost) <= weight
-        if any(change) and whole and gained <= weight:
-            found.append(change)
-    return np.array(found, dtype=float)
+        allowed = gained == lost if relation == "replace-one" else max(gained, lost) <= weight
+        if any(change) and allowed and gained <= weight:
+            vectors.append(change)
+    return np.array(vectors, dtype=float)
 
 
 @cache
 def pairs(weight, relation):
     """All votes of a few teachers, and every neighbour of each."""
     rows = [row for row in itertools.product(range(TEACHERS + 1), repeat=3) if 0 < sum(row) <= TEACHERS]
-    here = np.repeat(np.array(rows, dtype=float), len(moves(weight, relation)), axis=0)
-    there = here + np.tile(moves(weight, relation), (len(rows), 1))
-    kept = (there >= 0).all(axis=1)
-    return here[kept], there[kept]
+    base = np.repeat(np.array(rows, dtype=float), len(moves(weight, relation)), axis=0)
+    neighbour = base + np.tile(moves(weight, relation), (len(rows), 1))
+    valid = (neighbour >= 0).all(axis=1)
+    return base[valid], neighbour[valid]
 
 
-def laws(mechanism, without, other):
+def laws(mechanism, without, with_unit_counts):
     """Outcome laws of two neighbours: a unit that takes part by chance does so in the second only."""
     if isinstance(mechanism, Weighted):
-        return laws(mechanism.mechanism, without, other)
+        return laws(mechanism.mechanism, without, with_unit_counts)
     if isinstance(mechanism, Subsampled):
-        p, q = laws(mechanism.mechanism, without, other)
+        p, q = laws(mechanism.mechanism, without, with_unit_counts)
         return p, (1 - mechanism.sampling_rate) * p + mechanism.sampling_rate * q
     if isinstance(mechanism, Confident):  # each part sees a sample of its own, if any
-        screens, answers = laws(mechanism.screen, without, other), laws(mechanism.argmax, without, other)
+        screens, answers = (
+            laws(mechanism.screen, without, with_unit_counts),
+            laws(mechanism.argmax, without, with_unit_counts),
+        )
         return tuple(
             np.concatenate([s[:, :1] * a, s[:, 1:]], axis=1) for s, a in zip(screens, answers, strict=True)
         )
-    return np.exp(mechanism.log_outcomes(without)), np.exp(mechanism.log_outcomes(other))
+    return np.exp(mechanism.log_outcomes(without)), np.exp(mechanism.log_outcomes(with_unit_counts))
 
 
 def largest(mechanism):
     """Over all votes and neighbours, both directions; one number an order."""
     promise = mechanism.promise
     p, q = laws(mechanism, *pairs(round(promise.at_most), promise.relation))
-    found = []
+    vectors = []
     for order in np.array(ORDERS)[AT]:
-        both = [(a**order * b ** (1 - order)).sum(axis=1).max() for a, b in ((p, q), (q, p))]
-        found.append(math.log(max(both)) / (order - 1))
-    return np.array(found)
+        directions = [(a**order * b ** (1 - order)).sum(axis=1).max() for a, b in ((p, q), (q, p))]
+        vectors.append(math.log(max(directions)) / (order - 1))
+    return np.array(vectors)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +155,15 @@ def test_prices_are_not_far_above_what_can_happen():
 def test_ten_ballots_of_a_sample_cost_what_they_reveal():
     """A tenth of the noise hides ten ballots; before, they were charged as one."""
     mechanism = Weighted(mechanism=Subsampled(mechanism=GNMax(sigma=20.0), sampling_rate=0.1), weight=10.0)
-    one = Subsampled(mechanism=GNMax(sigma=2.0), sampling_rate=0.1)
-    assert mechanism.curve() == one.curve()
+    sampled_once = Subsampled(mechanism=GNMax(sigma=2.0), sampling_rate=0.1)
+    assert mechanism.curve() == sampled_once.curve()
     assert (2000 * mechanism.curve()).epsilon(delta=1e-5) > 17
     ten = Adjacency(at_most=10.0, relation="add-or-remove", sampling_rate=0.1)
     samples = [Private([[30, 10]], ten), Private([[10, 30]], ten)]
     with Ledger(":memory:", budget=Budget(epsilon=1.31, delta=1e-5, adaptive=False)) as ledger:
         spent = [release(mechanism, votes, ledger=ledger) for votes in samples]
         assert len(spent) == 2
-        assert ledger.epsilon() == pytest.approx((2 * one.curve()).epsilon(delta=1e-5), rel=1e-9)
+        assert ledger.epsilon() == pytest.approx((2 * sampled_once.curve()).epsilon(delta=1e-5), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -198,15 +201,15 @@ def test_wrappers_of_no_mechanism_are_refused_when_they_are_made(wrap, inner):
 def test_two_payments_from_one_stored_sample_are_refused_before_the_charge():
     """With epsilon 1 each at rate q, two answers of one sample cost log(1 + q (e^2 - 1)), not twice one's."""
     votes = Private([[4, 1]], Adjacency(relation="add-or-remove", sampling_rate=RATE))
-    both = Confident(screen=subsampled(SCREEN), argmax=subsampled(GNMax(sigma=9.0)))
-    one = subsampled(Confident(screen=SCREEN, argmax=GNMax(sigma=9.0)))
-    assert both.curve().epsilon(1e-5) < one.curve().epsilon(1e-5)
+    confident = Confident(screen=subsampled(SCREEN), argmax=subsampled(GNMax(sigma=9.0)))
+    sampled_once = subsampled(Confident(screen=SCREEN, argmax=GNMax(sigma=9.0)))
+    assert confident.curve().epsilon(1e-5) < sampled_once.curve().epsilon(1e-5)
     with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
         with pytest.raises(ValueError, match="prices one sample for both"):
-            release(both, votes, ledger=ledger)
+            release(confident, votes, ledger=ledger)
         assert ledger.epsilon() == 0
-        release(one, votes, ledger=ledger)
-        assert ledger.epsilon() == pytest.approx(one.curve().epsilon(1e-5))
+        release(sampled_once, votes, ledger=ledger)
+        assert ledger.epsilon() == pytest.approx(sampled_once.curve().epsilon(1e-5))
 
 
 @pytest.fixture
@@ -313,12 +316,12 @@ def test_a_full_answer_after_a_sampled_one_costs_at_most_the_sum_of_both():
     """Both outcomes from one sample, whatever the rest of it: enumerated, in both directions."""
     inner = GNMax(sigma=1.5)
     with_unit, without = (inner.log_outcomes([votes])[0] for votes in ([3, 3], [3, 2]))
-    with_unit, without = (np.add.outer(each, each).ravel() for each in (with_unit, without))
-    both = np.logaddexp(math.log(RATE) + with_unit, math.log1p(-RATE) + without), without
+    with_unit, without = (np.add.outer(log_law, log_law).ravel() for log_law in (with_unit, without))
+    pair = np.logaddexp(math.log(RATE) + with_unit, math.log1p(-RATE) + without), without
     bound = subsampled(inner).curve() + inner.curve()
-    for order, most in zip(bound.orders[:-1], bound.rdp[:-1], strict=True):
-        for p, q in (both, both[::-1]):
-            assert logsumexp(order * p + (1 - order) * q) / (order - 1) <= most
+    for order, limit in zip(bound.orders[:-1], bound.rdp[:-1], strict=True):
+        for p, q in (pair, pair[::-1]):
+            assert logsumexp(order * p + (1 - order) * q) / (order - 1) <= limit
 
 
 def test_a_weighted_mechanism_that_is_weighted_counts_for_both():

@@ -29,13 +29,13 @@ class Wire:
         return answer
 
     def last(self, verb, direction):
-        return [data for one, way, data in self.log if (one, way) == (verb, direction)][-1]
+        return [data for exchange, heading, data in self.log if (exchange, heading) == (verb, direction)][-1]
 
 
 def data_of(n_parties, *, n_classes=3, n_features=2, seed=0):
     rng = np.random.default_rng(seed)
     rows = rng.uniform(0, 1, (n_parties, 12, n_features))
-    return [(each, np.arange(12) % n_classes) for each in rows]
+    return [(features, np.arange(12) % n_classes) for features in rows]
 
 
 TRAINED = {}
@@ -43,7 +43,7 @@ TRAINED = {}
 
 def trained_once(estimator, shards):
     """The teachers of these shards: hundreds of rounds are between the same few parties."""
-    of = (str(estimator), *((each.X.tobytes(), each.codes.tobytes(), str(each.seed)) for each in shards))
+    of = (str(estimator), *((shard.X.tobytes(), shard.codes.tobytes(), str(shard.seed)) for shard in shards))
     if of not in TRAINED:
         TRAINED[of] = train(estimator, shards)
     return TRAINED[of]
@@ -84,8 +84,8 @@ def flipped(data, place):
 def bad_material(verb):
     """A change of the dealer's material that the asker sends on with this message."""
 
-    def change(one, way, data):
-        if (one, way) != (verb, "sent"):
+    def change(exchange, direction, data):
+        if (exchange, direction) != (verb, "sent"):
             return data
         sealed, material = rounds.unpack(data, 2)
         return rounds.pack([sealed, flipped(material, 100)])

@@ -56,7 +56,7 @@ def test_data_of_nobody_and_rows_without_columns_are_refused(data, why):
 def test_many_rows_take_several_rounds_and_are_told():
     identities = [Identity.fresh() for _ in range(4)]
     agreement = Agreement(
-        members={f"p{k}": one.public_key for k, one in enumerate(identities[:3])},
+        members={f"p{k}": identity.public_key for k, identity in enumerate(identities[:3])},
         aggregator=identities[3].public_key,
         classes=["no", "yes"],
         n_features=1,
@@ -64,17 +64,17 @@ def test_many_rows_take_several_rounds_and_are_told():
         max_rows=4,
     )
     members = {
-        f"p{k}": Party(GaussianNB(), [[0.0], [1.0]], ["no", "yes"], agreement=agreement, identity=one)
-        for k, one in enumerate(identities[:3])
+        f"p{k}": Party(GaussianNB(), [[0.0], [1.0]], ["no", "yes"], agreement=agreement, identity=identity)
+        for k, identity in enumerate(identities[:3])
     }
-    told = []
+    events = []
     parties = PartyEnsemble(
-        members, agreement=agreement, identity=identities[3], progress=lambda *step: told.append(step)
+        members, agreement=agreement, identity=identities[3], progress=lambda *step: events.append(step)
     )
     rows = np.arange(10.0)[:, None]
     expected = GaussianNB().fit([[0.0], [1.0]], [0, 1]).predict(rows)
     np.testing.assert_array_equal(parties.vote(rows).open(), 3 * np.eye(2, dtype=int)[expected])
-    assert told == [("votes", 4, 10), ("votes", 8, 10), ("votes", 10, 10)]
+    assert events == [("votes", 4, 10), ("votes", 8, 10), ("votes", 10, 10)]
     assert list(parties.classes_) == ["no", "yes"]
 
 
@@ -182,8 +182,8 @@ def test_a_missing_party_fails_the_round_and_can_be_left_out_if_the_agreement_sa
     for verb in ("join", "vote"):
         tap(parties, "party-2", sent={verb: gone})
         missing = fails(parties, "party-2 does not answer", "party-2").parties
-    rest = parties.vote([[0.0, 0.0]], without=missing)
-    assert rest.open().tolist() == [[1, 0, 1, 1, 1]]
+    outcome = parties.vote([[0.0, 0.0]], without=missing)
+    assert outcome.open().tolist() == [[1, 0, 1, 1, 1]]
     with pytest.raises(ValueError, match="quorum"):
         parties.vote([[0.0, 0.0]], without=["party-1", "party-2"])
     with pytest.raises(ValueError, match="stranger"):

@@ -72,9 +72,9 @@ def test_the_answer_to_a_round_is_gone_even_if_the_request_was_wrong(ensemble, t
     with pytest.raises(PartyError):
         parties.vote([[0.0, 0.0]])
     body = wire.log["vote request"][64:]
-    other = parties._identity.seal("request", body[:-8] + np.float64(1).tobytes())
+    request = parties._identity.seal("request", body[:-8] + np.float64(1).tobytes())
     with pytest.raises(PartyError, match="not open"):
-        parties.parties["party-1"].vote(other)
+        parties.parties["party-1"].vote(request)
 
 
 def with_replies(change):
@@ -125,14 +125,14 @@ def test_a_party_pays_for_no_round_whose_keys_make_no_masks(ensemble, tap, chang
     parties.vote([[0.0, 0.0]])
     fields = json.loads(wire.log["join request"][64:]) | {"id": "b" * 64}
     call = Call.read(json.dumps(fields).encode(), parties.agreement)
-    own = party.join(parties._identity.seal("call", call.body()))
+    joined = party.join(parties._identity.seal("call", call.body()))
     keys = {name: exchange_key(new_secret()) for name in parties.agreement.members} | changed
     replies = {
         name: parties.parties[name]._identity.seal("reply", rounds.reply(call, name, key))
         for name, key in keys.items()
     }
     if "party-2" in changed:
-        replies["party-1"] = own
+        replies["party-1"] = joined
     body = rounds.pack([rounds.write_replies(call.digest, replies), bytes(16)])
     with Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5)) as ledger:
         party._payments.ledger = ledger
@@ -308,7 +308,7 @@ def test_a_party_pays_before_it_answers_and_stops_at_its_own_budget(ensemble):
         party._payments.ledger = ledger
         for _ in range(2):
             parties.vote(np.zeros((3, 2)))
-        assert [(one.uses, one.unit) for one in ledger.entries()] == [(3, "party")] * 2
+        assert [(entry.uses, entry.unit) for entry in ledger.entries()] == [(3, "party")] * 2
         assert fails(parties, "party-2 refuses: what it may answer is used up").code == "budget_exceeded"
 
 

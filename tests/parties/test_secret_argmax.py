@@ -37,15 +37,15 @@ def test_the_answer_is_the_argmax_of_the_counts_and_of_equal_ones_the_first(monk
 
 
 def test_the_noise_of_every_party_is_in_the_sum_that_is_compared(monkeypatch):
-    drawn = []
+    noises = []
 
     def skellam(variance, shape):
-        drawn.append(variance)
+        noises.append(variance)
         return np.tile([0, 1, 0], (shape[0], 1)) * 100
 
     monkeypatch.setattr("ostraka.parties.party.skellam", skellam)
     votes = parties_of(sigma=3.0).vote(ROWS).open()
-    assert drawn == [3.0] * 3
+    assert noises == [3.0] * 3
     assert (votes.argmax(axis=1) == 1).all()
 
 
@@ -122,42 +122,42 @@ def test_what_is_revealed_is_agreed_on():
 
 def views(parties, rows):
     """What the holder and the asker see at the end of a round, less what each knows itself."""
-    wire, other, holder = tapped(parties), tapped(parties, OTHER), parties.parties[FIRST]
-    sessions, kept = holder._secret, {}
+    wire, dealing, holder = tapped(parties), tapped(parties, OTHER), parties.parties[FIRST]
+    sessions, materials = holder._secret, {}
     hold = sessions.hold
 
     def held(body, material):
         session, total = hold(body, material)
-        kept.update(session=session, total=total, pads=session.largest._pads, opening=session.opening)
+        materials.update(session=session, total=total, pads=session.largest._pads, opening=session.opening)
         return session, total
 
-    made = _asker._side
+    plain_side = _asker._side
 
     def side(round_):
-        found = made(round_)
-        kept["asker"] = found[0]._pads
-        return found
+        side_view = plain_side(round_)
+        materials["asker"] = side_view[0]._pads
+        return side_view
 
     sessions.hold = held
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_asker, "_side", side)
         parties.vote(rows)
-    parties._links[FIRST], parties._links[OTHER], sessions.hold = wire.link, other.link, hold
-    session = kept["session"]
+    parties._links[FIRST], parties._links[OTHER], sessions.hold = wire.link, dealing.link, hold
+    session = materials["session"]
     masks = rounds.total_mask(session.secret, FIRST, session.round, n_classes=3, aggregator=False)
     answer = Sent(wire.last("hold", "received")[64 + 32 :])
     opened, shape = words(answer, len(rows), 3), (len(rows), 3)
     message = rounds.unpack(wire.last("argmax", "sent")[64:], 3)[2]
     seen_by_holder = {
-        "sum of halves": kept["total"] + masks,
-        "opening": kept["opening"],
-        "opened": kept["opening"] + opened - kept["pads"].opened,
+        "sum of halves": materials["total"] + masks,
+        "opening": materials["opening"],
+        "opened": materials["opening"] + opened - materials["pads"].opened,
         "wins": small(Sent(message), *shape),
     }
-    votes = other.last("vote", "received")[64 + 32 :]
+    votes = dealing.last("vote", "received")[64 + 32 :]
     seen_by_asker = {
         "opening": opened,
-        "opened": kept["opening"] + opened - kept["asker"].opened,
+        "opened": materials["opening"] + opened - materials["asker"].opened,
         "wins": small(answer, *shape),
         "masked votes": np.frombuffer(votes, dtype="<u4").reshape(shape),
         "half of the ones": np.frombuffer(wire.last("argmax", "received")[64 + 32 :], dtype="<u4").reshape(
@@ -169,31 +169,36 @@ def views(parties, rows):
 
 def told(view):
     """Names of what a simulator that draws everything would not have drawn."""
-    return [name for name, each in view.items() if not looks_drawn(each, bits=4 if name == "wins" else None)]
+    return [
+        name for name, values in view.items() if not looks_drawn(values, bits=4 if name == "wins" else None)
+    ]
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("units", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_holder_and_asker_see_what_their_simulators_draw(units):
     """The holder's knows sizes only, whatever question and models; the asker's also the argmax."""
-    seen = []
+    views_seen = []
     for seed, rows in ((0, LOW), (0, HIGH), (1, HIGH)):
-        found = views(parties_of(hidden_units=units, max_rows=N_ROWS, seed=seed), rows)
-        assert [told(view) for view in found] == [[], []]
-        seen.append(found)
-    for one, two in ((0, 1), (1, 2)):
+        both_views = views(parties_of(hidden_units=units, max_rows=N_ROWS, seed=seed), rows)
+        assert [told(view) for view in both_views] == [[], []]
+        views_seen.append(both_views)
+    for first, second in ((0, 1), (1, 2)):
         for role in (0, 1):
-            pairs = {name: each ^ seen[two][role][name] for name, each in seen[one][role].items()}
+            pairs = {
+                name: values ^ views_seen[second][role][name]
+                for name, values in views_seen[first][role].items()
+            }
             assert told(pairs) == []
 
 
 def spoilt_pads(holder, defect):
     """``argmax_pads`` with a defect in the pads of the holder, or in those of the asker."""
 
-    def spoilt(own, sent, *sizes):
-        pads = argmax_pads(own, sent, *sizes)
+    def spoilt(key_of_role, sent, *sizes):
+        pads = argmax_pads(key_of_role, sent, *sizes)
         # only the holder draws all its pads itself; the asker is sent some
-        return pads._replace(**defect(pads)) if (own is sent) is holder else pads
+        return pads._replace(**defect(pads)) if (key_of_role is sent) is holder else pads
 
     return spoilt
 
@@ -213,23 +218,23 @@ def test_counts_behind_a_bad_mask_are_noticed(monkeypatch, holder, name, defect)
     for side in ("asker", "party"):
         monkeypatch.setattr(f"ostraka.parties.{side}.argmax_pads", spoilt)
     monkeypatch.setattr("ostraka.parties.asker._ones", lambda mine, _: mine.astype(np.int64))
-    found = views(parties_of(max_rows=N_ROWS), LOW)[int(holder)]
-    assert name in told(found)
+    view = views(parties_of(max_rows=N_ROWS), LOW)[int(holder)]
+    assert name in told(view)
 
 
 def test_dealer_and_holder_together_learn_the_noisy_counts(monkeypatch):
     parties = parties_of(sigma=1.0)
     dealer, holder = parties._dealer._party, parties.parties[FIRST]
-    hold, made, kept, counted = holder._secret.hold, dealer._made, {}, []
-    deal = lambda dealing, name: (kept.update(dealing=dealing), made(dealing, name))[1]  # noqa: E731
+    hold, plain_side, materials, counted = holder._secret.hold, dealer._made, {}, []
+    deal = lambda dealing, name: (materials.update(dealing=dealing), plain_side(dealing, name))[1]  # noqa: E731
 
     def held(body, material):
         session, total = hold(body, material)
-        kept.update(session=session)
+        materials.update(session=session)
         return session, total
 
     def compared(session, total):
-        dealing = kept["dealing"]
+        dealing = materials["dealing"]
         call, transcript = dealing.round.call, dealing.round.transcript
         keys = rounds.AskerKeys.of(dealing.secret, call.key, call)
         pads = argmax_pads(stream(keys.pads(transcript, HOLDER)), bytes, len(ROWS), 3)
@@ -306,8 +311,8 @@ def test_material_and_votes_that_the_asker_changes_are_found_out_by_the_holder()
             return data
         sealed, material = rounds.unpack(data, 2)
         *head, message = rounds.unpack(sealed[64:], 3)
-        *kept, last = rounds.unpack(message, 5)
-        body = rounds.pack([*head, rounds.pack([*kept, flipped(last, -1)])])
+        *parts, last = rounds.unpack(message, 5)
+        body = rounds.pack([*head, rounds.pack([*parts, flipped(last, -1)])])
         return rounds.pack([parties._identity.seal("hold", body), material])
 
     wire.change = votes_changed

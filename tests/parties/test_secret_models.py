@@ -66,9 +66,9 @@ def teacher_of(estimator, keep=range(10)) -> Teacher:
 def test_votes_are_the_clear_ones(estimator, hidden, keep):
     agreement, teacher = agreed(hidden), teacher_of(estimator, keep)
     check_supported(estimator, agreement)
-    found = scores(fixed_model(teacher, agreement), agreement, QUESTIONS).argmax(axis=1)
+    votes = scores(fixed_model(teacher, agreement), agreement, QUESTIONS).argmax(axis=1)
     clear = vote(QUESTIONS, 10, [teacher])[0].codes
-    assert (found != clear).sum() <= 1  # of 5,000
+    assert (votes != clear).sum() <= 1  # of 5,000
 
 
 @pytest.mark.parametrize("hidden", [0, 3, 64])
@@ -93,8 +93,8 @@ def test_the_size_of_weights_does_not_matter(size):
     clear = vote(QUESTIONS, 10, [teacher])[0].codes
     teacher.model.coef_ *= size
     teacher.model.intercept_ *= size
-    found = scores(fixed_model(teacher, agreement), agreement, QUESTIONS).argmax(axis=1)
-    assert (found != clear).sum() <= 1
+    votes = scores(fixed_model(teacher, agreement), agreement, QUESTIONS).argmax(axis=1)
+    assert (votes != clear).sum() <= 1
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_an_asker_who_may_cheat_costs_the_square_root_of_half_the_classes_more_i
 @pytest.mark.parametrize(
     ("options", "verb", "name"),
     [
-        *((*each, "party-1") for each in (*EVERY_ROUND, *HELD)),
+        *((*exchange, "party-1") for exchange in (*EVERY_ROUND, *HELD)),
         (ARGMAX, "vote", "party-2"),
         *(({}, verb, DEALER) for verb in ("open", "deal", "material")),
     ],
@@ -74,7 +74,9 @@ def test_a_changed_message_fails_the_round_and_names_the_party(options, verb, na
     tapped(
         parties,
         name,
-        lambda one, way, data: flipped(data, place) if (one, way) == (verb, direction) else data,
+        lambda exchange, heading, data: (
+            flipped(data, place) if (exchange, heading) == (verb, direction) else data
+        ),
     )
     fails(parties, "the dealer" if name == DEALER else name, name)
 
@@ -145,13 +147,13 @@ def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(options, nam
     ledgers = {one: Ledger(":memory:", budget=budget) for one in parties.parties}
     for one, ledger in ledgers.items():
         parties.parties[one]._payments.ledger = ledger
-    dead, asked, held = [], [], options is ARGMAX
+    dead, questions, has_holders = [], [], options is ARGMAX
 
-    def dies(one, way, data):
-        if (one, way) == ("material", "sent"):
-            asked.append(rounds.unpack(data[64:], 2)[1].decode())
-        last = not held or name != DEALER or asked[-1:] == [HOLDER]  # its last deal, to the holder
-        if (one, way) == (verb, direction) and not dead and last:
+    def dies(exchange, heading, data):
+        if (exchange, heading) == ("material", "sent"):
+            questions.append(rounds.unpack(data[64:], 2)[1].decode())
+        last = not has_holders or name != DEALER or questions[-1:] == [HOLDER]  # its last deal, to the holder
+        if (exchange, heading) == (verb, direction) and not dead and last:
             dead.append(name)
             raise PartyError(f"{name} does not answer", code="unreachable", parties=(name,))
         return data
@@ -159,8 +161,10 @@ def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(options, nam
     tapped(parties, name, dies)
     fails(parties, f"{name} does not answer", name)
     paid = {one: len(ledger.entries()) for one, ledger in ledgers.items()}
-    assert paid["party-3" if held else "party-1"] == (verb in {"vote", "hold", "argmax"})  # it stays charged
-    if held:
+    assert paid["party-3" if has_holders else "party-1"] == (
+        verb in {"vote", "hold", "argmax"}
+    )  # it stays charged
+    if has_holders:
         assert paid["party-1"] == ((verb, direction) == ("hold", "received") or verb == "argmax")
     without = () if name == DEALER else (name,)
     assert parties.vote(ROWS, without=without).shape == (7, 3)
@@ -194,11 +198,11 @@ def test_copies_of_openings_change_no_round_that_is_open():
     parties = secret_parties()
     wire, copies = tapped(parties, DEALER), []
 
-    def replayed(verb, way, data):
-        if (verb, way) == ("open", "received"):
+    def replayed(verb, direction, data):
+        if (verb, direction) == ("open", "received"):
             copies.append(wire.log[-1][2])
             assert wire.link.ask("open", copies[-1], 10**6) == data, "the same opening has one key"
-        if (verb, way) == ("deal", "sent"):
+        if (verb, direction) == ("deal", "sent"):
             for copy in copies[:-1]:
                 with pytest.raises(PartyError, match="opened before") as caught:
                     wire.link.ask("open", copy, 10**6)
@@ -363,10 +367,10 @@ def test_questions_must_be_as_agreed():
 
 
 def test_parties_with_secret_questions_are_neither_saved_nor_served(tmp_path):
-    parties, here = secret_parties(), "http://127.0.0.1:1"
+    parties, address = secret_parties(), "http://127.0.0.1:1"
     voter = PartyEnsemble(
-        dict.fromkeys(parties.parties, here),
-        agreement=parties.agreement, identity=parties._identity, questions="secret", dealer=here,
+        dict.fromkeys(parties.parties, address),
+        agreement=parties.agreement, identity=parties._identity, questions="secret", dealer=address,
     )  # fmt: skip
     width = voter.agreement.n_features
     saved = SavedTeachers(

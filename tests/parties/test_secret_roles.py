@@ -40,27 +40,27 @@ def looks_drawn(numbers: np.ndarray, *, bits: int | None = None) -> bool:
 
 def round_of(parties, rows):
     """What went to and from the first party and the dealer, and the pads of both sides."""
-    wire, dealer, kept = tapped(parties), tapped(parties, DEALER), {}
+    wire, dealer, sides = tapped(parties), tapped(parties, DEALER), {}
     sessions = parties.parties["party-1"]._secret
-    asked, began = SecretRound.asked, sessions.join
+    plain_asked, began = SecretRound.asked, sessions.join
 
     def joined(call, secret):
-        found = began(call, secret)
-        kept["owner"] = sessions._open[call.digest].side._pads
-        return found
+        session = began(call, secret)
+        sides["owner"] = sessions._open[call.digest].side._pads
+        return session
 
     def kept_side(self, name, weights):
-        found = asked(self, name, weights)
+        side = plain_asked(self, name, weights)
         if name == "party-1":
-            kept["asker"] = found[0]._pads
-        return found
+            sides["asker"] = side[0]._pads
+        return side
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sessions, "join", joined)
         patched.setattr(SecretRound, "asked", kept_side)
         parties.vote(rows)
     parties._links["party-1"], parties._dealer = wire.link, dealer.link
-    return wire, dealer, kept
+    return wire, dealer, sides
 
 
 def masked_rows(question):
@@ -73,7 +73,7 @@ def parts_of(parties, rows):
 
     Numbers that are opened are taken less one's own mask: what is left must be hidden by the other's.
     """
-    wire, dealer, kept = round_of(parties, rows)
+    wire, dealer, sides = round_of(parties, rows)
     units = parties.agreement.secret.hidden
     sizes = Sizes(len(rows), 2, units, 3)
     sealed, words = rounds.unpack(wire.last("ask", "sent"), 2)
@@ -101,8 +101,8 @@ def parts_of(parties, rows):
         asker["last opening"] = two_party.words(layer, sizes.n_rows, 3)
     for name in [name for name in party if name.endswith("opening")]:
         masks = {
-            holder: (each.argmax if each.relu is None or name.startswith("last") else each.relu).opened
-            for holder, each in kept.items()
+            holder: (side.argmax if side.relu is None or name.startswith("last") else side.relu).opened
+            for holder, side in sides.items()
         }
         opened = party[name] + asker[name]
         for view, holder in ((party, "owner"), (asker, "asker")):
@@ -122,30 +122,32 @@ def bits_of(name):
 
 def seen(view):
     """The numbers of a view that a simulator draws, rows first; correction words by their halves."""
-    found = {
-        name: each for name, each in view.items() if isinstance(each, np.ndarray) and len(each) == N_ROWS
+    arrays = {
+        name: values
+        for name, values in view.items()
+        if isinstance(values, np.ndarray) and len(values) == N_ROWS
     }
     words = np.frombuffer(view["words"], dtype="<u8")[: 8 * N_ROWS].reshape(N_ROWS, -1, 2)
-    found["words"], found["seed words"] = words[:, :, 1], words[:, :, 0] >> np.uint64(8)
-    return found
+    arrays["words"], arrays["seed words"] = words[:, :, 1], words[:, :, 0] >> np.uint64(8)
+    return arrays
 
 
 def simulated(view, rng):
     """The same shapes, drawn without anybody's question, model or vote."""
-    found = {}
-    for name, each in seen(view).items():
-        bits = {"seed words": 56}.get(name, bits_of(name)) or 8 * each.itemsize
-        drawn = rng.integers(0, 2**64, each.shape, dtype=np.uint64) >> np.uint64(64 - bits)
-        found[name] = drawn.astype(each.dtype)
-    return found
+    arrays = {}
+    for name, values in seen(view).items():
+        bits = {"seed words": 56}.get(name, bits_of(name)) or 8 * values.itemsize
+        draws = rng.integers(0, 2**64, values.shape, dtype=np.uint64) >> np.uint64(64 - bits)
+        arrays[name] = draws.astype(values.dtype)
+    return arrays
 
 
 def alike(view, rng):
     """Names of what tells the view from its simulation."""
     wrong = []
-    for name, each in simulated(view, rng).items():
+    for name, values in simulated(view, rng).items():
         bits = {"seed words": 56}.get(name, bits_of(name))
-        assert looks_drawn(each, bits=bits), name
+        assert looks_drawn(values, bits=bits), name
         if not looks_drawn(seen(view)[name], bits=bits):
             wrong.append(name)
     return wrong
@@ -158,10 +160,10 @@ def test_a_party_sees_what_its_simulator_draws_whatever_the_question(units):
     views = [parts_of(parties, rows)[0] for rows in (LOW, HIGH, HIGH)]
     for view in views:
         assert alike(view, rng) == []
-    for one, two in ((0, 1), (1, 2)):  # masks of another round: differences are drawn, too
-        for name, each in seen(views[one]).items():
-            other = seen(views[two])[name]
-            assert looks_drawn(each ^ other, bits={"seed words": 56}.get(name, bits_of(name))), name
+    for first, second in ((0, 1), (1, 2)):  # masks of another round: differences are drawn, too
+        for name, values in seen(views[first]).items():
+            second_view = seen(views[second])[name]
+            assert looks_drawn(values ^ second_view, bits={"seed words": 56}.get(name, bits_of(name))), name
 
 
 @pytest.mark.statistical
@@ -173,22 +175,22 @@ def test_an_asker_sees_what_its_simulator_draws_whatever_the_models(units):
     ]
     for view in views:
         assert alike(view, rng) == []
-    for one, two in ((0, 1), (1, 2)):
-        for name, each in seen(views[one]).items():
-            other = seen(views[two])[name]
-            assert looks_drawn(each ^ other, bits={"seed words": 56}.get(name, bits_of(name))), name
-        assert not (views[one]["weights"] == views[two]["weights"]).any()
+    for first, second in ((0, 1), (1, 2)):
+        for name, values in seen(views[first]).items():
+            second_view = seen(views[second])[name]
+            assert looks_drawn(values ^ second_view, bits={"seed words": 56}.get(name, bits_of(name))), name
+        assert not (views[first]["weights"] == views[second]["weights"]).any()
 
 
 @pytest.mark.statistical
 def test_the_dealer_is_told_nothing_that_depends_on_question_or_models():
-    told = []
+    messages = []
     for seed, rows in ((0, LOW), (1, HIGH)):
         parties = secret_parties(max_rows=N_ROWS, seed=seed)
         wire = tapped(parties, DEALER)
         parties.vote(rows)
-        told.append([(verb, len(data)) for verb, way, data in wire.log if way == "sent"])
-        text = b"".join(data for _, way, data in wire.log if way == "sent")
+        messages.append([(verb, len(data)) for verb, direction, data in wire.log if direction == "sent"])
+        text = b"".join(data for _, direction, data in wire.log if direction == "sent")
         fixed = fixed_rows(rows, parties.agreement.secret)
         for guess in (
             rounds.question(rows),
@@ -196,15 +198,15 @@ def test_the_dealer_is_told_nothing_that_depends_on_question_or_models():
             hashlib.sha256(rows.tobytes()).hexdigest(),
         ):
             assert guess.encode() not in text  # the old digest: whoever guesses the rows could tell
-    assert sorted(told[0]) == sorted(told[1])
+    assert sorted(messages[0]) == sorted(messages[1])
 
 
 def dealt(parties, rows):
     """The signed bodies that go to the dealer in a round which ends before any material is made."""
     wire = tapped(parties, DEALER)
 
-    def stop(verb, way, data):
-        if (verb, way) == ("material", "sent"):
+    def stop(verb, direction, data):
+        if (verb, direction) == ("material", "sent"):
             raise PartyError("enough is seen", code="unreachable", parties=(DEALER,))
         return data
 
@@ -212,19 +214,19 @@ def dealt(parties, rows):
     with pytest.raises(PartyError, match="enough is seen"):
         parties.vote(rows)
     parties._dealer = wire.link
-    return [data[64:] for verb, way, data in wire.log if way == "sent"]
+    return [data[64:] for verb, direction, data in wire.log if direction == "sent"]
 
 
-def drawn_by_dealers_simulator(parties, seen):
+def drawn_by_dealers_simulator(parties, dealt_views):
     """The strings in a dealer's view which its simulator draws: all else follows from the agreement."""
-    opened, request = seen
+    opened, request = dealt_views
     written, replies = rounds.read_replies(request)
     call = rounds.Call.read(written.encode(), parties.agreement)
     keys = rounds.Round.gather(call, replies, parties.agreement).keys
     assert opened == rounds.opening(call)
     public = {"agreement": parties.agreement.sha256, "n_rows": 3, "participants": tuple(parties.parties)}
-    drawn = {"id": call.id, "key": call.key, "question": call.question, "offer": call.offer}
-    assert call == rounds.Call(**public, **drawn)
+    draws = {"id": call.id, "key": call.key, "question": call.question, "offer": call.offer}
+    assert call == rounds.Call(**public, **draws)
     again = {
         name: parties.parties[name]._identity.seal("reply", rounds.reply(call, name, key))
         for name, key in keys.items()
@@ -240,14 +242,14 @@ def test_a_dealer_sees_what_its_simulator_draws_whatever_questions_and_models(re
     for seed, rows in ((0, LOW[:3]), (1, HIGH[:3])):
         parties = secret_parties(seed=seed, reveals=reveals)
         for _ in range(50):
-            one, two = drawn_by_dealers_simulator(parties, dealt(parties, rows))
-            digests += one
-            keys += two
+            first, second = drawn_by_dealers_simulator(parties, dealt(parties, rows))
+            digests += first
+            keys += second
     octets = [
         np.array([list(bytes.fromhex(text)) for text in texts], dtype=np.uint8) for texts in (digests, keys)
     ]
     assert len(octets[0]) + len(octets[1]) >= 600  # 1,200 with both parameters
-    words = [each.view("<u8").reshape(len(each), 4) for each in octets]
+    words = [block.view("<u8").reshape(len(block), 4) for block in octets]
     assert looks_drawn(words[0])
     assert looks_drawn(words[1][:, :3])
     assert looks_drawn(words[1][:, 3:], bits=63)  # a key has 255 bits
@@ -274,11 +276,11 @@ def test_the_digest_of_the_same_rows_is_another_each_time():
 
 def planted(monkeypatch, leak):
     """Spoil one pad of the protocol."""
-    made = two_party.model_pads
+    plain_pads = two_party.model_pads
 
-    def spoilt(own, sent, sizes, *, question):
-        found = made(own, sent, sizes, question=question)
-        return leak(found, owner=question is None)
+    def spoilt(seed, sent, sizes, *, question):
+        pads = plain_pads(seed, sent, sizes, question=question)
+        return leak(pads, owner=question is None)
 
     monkeypatch.setattr(two_party, "model_pads", spoilt)
 
@@ -286,11 +288,11 @@ def planted(monkeypatch, leak):
 @pytest.mark.statistical
 @pytest.mark.parametrize("holder", ["asker", "owner"])
 def test_logits_behind_a_bad_mask_are_noticed(monkeypatch, holder):
-    def leak(found, *, owner):
+    def leak(material, *, owner):
         if owner != (holder == "owner"):
-            return found
-        argmax = found.argmax._replace(opened=found.argmax.opened & np.uint64(2**32 - 1))
-        return found._replace(argmax=argmax)
+            return material
+        argmax = material.argmax._replace(opened=material.argmax.opened & np.uint64(2**32 - 1))
+        return material._replace(argmax=argmax)
 
     planted(monkeypatch, leak)
     monkeypatch.setattr("ostraka.parties.asker.plausible", lambda total, *_: total.astype(np.int64))
@@ -306,10 +308,10 @@ def test_votes_behind_no_mask_are_noticed(monkeypatch, what):
         monkeypatch.setattr("ostraka.secure.rounds.total_mask", zeros)
     planted(
         monkeypatch,
-        lambda found, *, owner: (
-            found._replace(argmax=found.argmax._replace(table=found.argmax.table * np.uint32(0)))
+        lambda material, *, owner: (
+            material._replace(argmax=material.argmax._replace(table=material.argmax.table * np.uint32(0)))
             if owner
-            else found
+            else material
         ),
     )
     monkeypatch.setattr("ostraka.parties.asker.plausible", lambda total, *_: total.astype(np.int64))
@@ -340,11 +342,11 @@ def test_corrections_that_are_not_sealed_are_noticed(monkeypatch):
 def known_to_dealer(parties):
     """The secrets of the dealer in one round, what went to a party, and all that went to the dealer."""
     dealer = parties._dealer._party
-    wires, kept = (tapped(parties), tapped(parties, DEALER)), []
+    wires, masks = (tapped(parties), tapped(parties, DEALER)), []
     deal = dealer._made
-    dealer._made = lambda dealing, name: (kept.append(dealing), deal(dealing, name))[1]
+    dealer._made = lambda dealing, name: (masks.append(dealing), deal(dealing, name))[1]
     parties.vote(HIGH[:3])
-    return wires[0], kept[0], b"".join(data for _, _, data in wires[1].log)
+    return wires[0], masks[0], b"".join(data for _, _, data in wires[1].log)
 
 
 def test_dealer_and_party_together_learn_the_question():
@@ -360,7 +362,7 @@ def test_dealer_and_party_together_learn_the_question():
 
 def test_the_dealer_which_knows_the_mask_cannot_check_a_guess_of_the_question():
     parties = secret_parties()
-    wire, dealing, told = known_to_dealer(parties)
+    wire, dealing, known_mask = known_to_dealer(parties)
     call = dealing.round.call
     keys = AskerKeys.of(exchange_secret(dealing.secret), call.key, call)
     guess = fixed_rows(HIGH[:3], parties.agreement.secret) - rounds.question_pad(
@@ -374,7 +376,7 @@ def test_the_dealer_which_knows_the_mask_cannot_check_a_guess_of_the_question():
     assert call.question != rounds.question(guess)
     salt = salted[:32]  # which the dealer neither receives nor sends, in any spelling
     for spelling in (salt, salt.hex().encode(), base64.b64encode(salt), base64.b85encode(salt)):
-        assert spelling not in told
+        assert spelling not in known_mask
 
 
 def test_dealer_and_asker_together_learn_the_models():

@@ -76,15 +76,15 @@ def test_answers_on_which_all_teachers_agree_are_in_the_histogram():
 def test_one_page_can_hold_all_figures_and_their_references_lead_somewhere(drawn):
     identifiers = []
     for root in drawn[1]:
-        own = [node.attrib["id"] for node in root.iter() if "id" in node.attrib]
+        ids = [node.attrib["id"] for node in root.iter() if "id" in node.attrib]
         links = {
             value.rstrip(")").rpartition("#")[2]
             for node in root.iter()
             for name, value in node.attrib.items()
             if name.endswith("href") or "url(#" in value
         }
-        assert links <= set(own)
-        identifiers += own
+        assert links <= set(ids)
+        identifiers += ids
     assert len(identifiers) == len(set(identifiers))
 
 
@@ -127,11 +127,11 @@ def audited(n_findings, *, exact=0.5):
 
 @pytest.mark.parametrize("exact", [0.5, None])
 def test_one_audit_is_drawn_at_each_order_and_several_side_by_side(exact):
-    (one,) = plots.figures(audited(1, exact=exact))
-    assert (one.title, one.owner_only) == ("What leaks, at each order", True)
-    assert "At order 2 at least 0.02 nats were seen of 0.2 promised" in one.alt
-    assert "at order 32, 0.32 of 3.2" in one.alt
-    drawing = ET.fromstring(one.svg)
+    (figure,) = plots.figures(audited(1, exact=exact))
+    assert (figure.title, figure.owner_only) == ("What leaks, at each order", True)
+    assert "At order 2 at least 0.02 nats were seen of 0.2 promised" in figure.alt
+    assert "at order 32, 0.32 of 3.2" in figure.alt
+    drawing = ET.fromstring(figure.svg)
     marks = Counter(mark.get("x") for mark in drawing.iter(f"{SVG}use"))
     places = {text.text: text.get("x") for text in drawing.iter(f"{SVG}text")}
     assert all(marks[places[order]] >= 3 for order in ("2", "8", "32"))  # of the axis and of each line
@@ -167,13 +167,13 @@ def test_drawings_show_the_numbers_that_are_printed():
     pyplot = pytest.importorskip("matplotlib.pyplot")
     curve, ledger, result, _ = things()
     delta, epsilon = curve.plot().lines[0].get_data()
-    assert epsilon.tolist() == [curve.epsilon(delta=each) for each in delta]
+    assert epsilon.tolist() == [curve.epsilon(delta=level) for level in delta]
     assert ledger.plot().lines[0].get_ydata()[-1] == pytest.approx(ledger.epsilon())
     assert [bar.get_width() for bar in result.plot().patches] == [2.0, 1.1]
     simulated = Result(kind="learn", upper={"epsilon": 2.0, "simulation": True})
-    drawn = simulated.plot()
-    assert [bar.get_width() for bar in drawn.patches] == [0.0]
-    assert [each.get_text() for each in drawn.get_yticklabels()] == ["not audited yet"]
+    axes = simulated.plot()
+    assert [bar.get_width() for bar in axes.patches] == [0.0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["not audited yet"]
     pyplot.close("all")
 
 

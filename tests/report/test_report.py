@@ -183,8 +183,8 @@ def test_a_delta_that_rounding_made_a_little_larger_is_said_in_round_numbers():
 def most_caught(epsilon: float, delta: float, alarm: float) -> float:
     """The best test against the worst (epsilon, delta) pair of distributions, by linear programming."""
     odds = math.exp(epsilon)
-    one = np.array([delta, (1 - delta) * odds / (1 + odds), (1 - delta) / (1 + odds), 0.0])
-    return -linprog(-one, A_ub=[one[::-1]], b_ub=[alarm], bounds=(0, 1)).fun
+    law = np.array([delta, (1 - delta) * odds / (1 + odds), (1 - delta) / (1 + odds), 0.0])
+    return -linprog(-law, A_ub=[law[::-1]], b_ub=[alarm], bounds=(0, 1)).fun
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 2.5, 4.0])
@@ -292,8 +292,8 @@ FIGURES = (
 
 
 def test_the_page_fences_the_owner_part_and_can_leave_it_out():
-    whole = render_html(example(), figures=FIGURES)
-    before, fence, after = whole.partition('<section class="owner"')
+    page = render_html(example(), figures=FIGURES)
+    before, fence, after = page.partition('<section class="owner"')
     assert fence
     assert "Closed" not in before
     assert "2.744" not in before

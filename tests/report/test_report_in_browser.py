@@ -30,14 +30,19 @@ def learned() -> Result:
     bound = {"answers": [1, 10, 100], "epsilon": [0.2, 0.7, 2.4], "says": "holds whatever the votes"}
     bounds = {name: bound | {"both_directions": True} for name in ("classic", "tight", "exact")}
     repeats = {"repeats": [1, 10], "share_wrong": [0.3, 0.1], "share_wrong_least": [0.2, 0.1]}
-    known, epsilon = example(), [0.2, 0.4, 0.6]
+    record, epsilon = example(), [0.2, 0.4, 0.6]
     return example(
-        settings={**known.settings, "data": "visits.csv", "epsilon": 4.0, "manifest": "0123456789abcdef" * 4},
-        upper={**known.upper, "bounds": bounds},
-        utility={**known.utility, "recall": {f"class {n}": 0.9 for n in range(10)}, "balanced": 0.9},
+        settings={
+            **record.settings,
+            "data": "visits.csv",
+            "epsilon": 4.0,
+            "manifest": "0123456789abcdef" * 4,
+        },
+        upper={**record.upper, "bounds": bounds},
+        utility={**record.utility, "recall": {f"class {n}": 0.9 for n in range(10)}, "balanced": 0.9},
         series={"epsilon": epsilon, "confusion": (1000 * np.eye(10, dtype=int)).tolist()}
         | {"student": {"epsilon": epsilon, "accuracy": [0.7, 0.8, 0.9]}},
-        owner={**known.owner, "bounds": bounds, "repeats": repeats}
+        owner={**record.owner, "bounds": bounds, "repeats": repeats}
         | {"consensus": [0.5, 0.7, 0.9], "cost": [0.01, 0.02], "cost_order": 9.0},
     )
 
@@ -47,12 +52,14 @@ def pages(tmp_path_factory):
     """The owner's page and the public one, as files."""
     pytest.importorskip("matplotlib")
     folder, result = tmp_path_factory.mktemp("pages"), learned()
-    found = {}
-    for name, shown in (("owner", result), ("public", result.public())):
+    pages_by_name = {}
+    for name, record in (("owner", result), ("public", result.public())):
         path = folder / f"{name}.html"
-        path.write_text(render_html(shown, figures=figures(shown), controller="St. Mary's", purpose="A test"))
-        found[name] = path.as_uri()
-    return found
+        path.write_text(
+            render_html(record, figures=figures(record), controller="St. Mary's", purpose="A test")
+        )
+        pages_by_name[name] = path.as_uri()
+    return pages_by_name
 
 
 @pytest.mark.parametrize("name", ["owner", "public"])
@@ -66,15 +73,15 @@ def test_the_report_fits_the_screen_has_contrast_and_is_accessible(browser, page
         assert browser.ask(f"{unreachable}.length") == 0
         contrasts = browser.contrasts()
         assert len(contrasts) > 50
-        assert [seen for seen in contrasts if seen[0] < 4.5] == [], (width, dark)
+        assert [contrast for contrast in contrasts if contrast[0] < 4.5] == [], (width, dark)
         if width == 390:  # the text of drawings can be read on a phone
             sizes = browser.ask(_SIZES)
             assert len(sizes) > 30
             assert min(sizes) >= LEAST_TEXT
         if axe := os.environ.get("OSTRAKA_AXE"):
             browser.ask(Path(axe).read_text(encoding="utf-8"))
-            found = "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
-            assert browser.ask(found) == []
+            violations = "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
+            assert browser.ask(violations) == []
 
 
 @pytest.mark.parametrize("width", [320, 1280])
@@ -82,14 +89,14 @@ def test_the_page_of_a_synthetic_table_fits_the_screen_and_has_contrast(browser,
     columns = {name: {"categories": [f"{name} {k}" for k in range(12)]} for name in ("a_long_name" * 6, "b")}
     schema = Schema.from_dict(columns)
     codes = np.random.default_rng(0).integers(0, 12, (200, 2))
-    found = compared(schema, codes, codes, target="b")
+    comparison = compared(schema, codes, codes, target="b")
     record = Result(
         kind="synth",
         settings={"unit": "row", "n_rows": 200, "n_columns": 2, "target": "b"},
         upper={"epsilon": 1.0, "delta": 1e-5, "not_protected": ["the schema, which is public"]},
     )
     path = tmp_path / "synth.html"
-    path.write_text(_synth_report.page(record, found, name="visits.csv"))
+    path.write_text(_synth_report.page(record, comparison, name="visits.csv"))
     for dark in (False, True):
         browser.open(path.as_uri(), width=width, dark=dark)
         assert browser.ask("document.documentElement.scrollWidth") <= width

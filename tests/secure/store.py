@@ -38,7 +38,7 @@ def running(*ignores):
 
         def do_GET(self):
             parts, query = self.asked()
-            found = store.objects.get(parts.path)
+            content = store.objects.get(parts.path)
             if parts.path == "/evidence":
                 names = sorted(name.removeprefix("/evidence/") for name in store.objects)
                 names = [name for name in names if name.startswith(query["prefix"])]
@@ -46,10 +46,10 @@ def running(*ignores):
                     f"<Contents><Key>{name}</Key></Contents>" for name in names[: int(query["max-keys"])]
                 )
                 self.tell(200, f"<ListBucketResult>{listed}</ListBucketResult>".encode())
-            elif found is None:
+            elif content is None:
                 self.tell(404, b"<Error><Code>NoSuchKey</Code></Error>")
             else:
-                self.tell(200, *found)
+                self.tell(200, *content)
 
         def do_PUT(self):
             parts, _ = self.asked()
@@ -67,8 +67,8 @@ def running(*ignores):
             query = parse_qsl(parts.query)
             self.body = self.rfile.read(int(self.headers.get("content-length", 0)))
             names = self.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
-            made = {"x-amz-content-sha256", "x-amz-date"}
-            headers = {name: self.headers[name] for name in names if name not in made}
+            signed_headers = {"x-amz-content-sha256", "x-amz-date"}
+            headers = {name: self.headers[name] for name in names if name not in signed_headers}
             now = dt.datetime.strptime(self.headers["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=dt.UTC)
             again = signed(
                 self.command, parts.path, query, headers, self.body, who=WHO, region=REGION, now=now

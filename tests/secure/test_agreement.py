@@ -21,20 +21,20 @@ def agreement(**changes) -> Agreement:
 
 
 def test_it_comes_back_from_its_json():
-    one = agreement(noise="parties", colluding=1, quorum=3, max_rows=7)
-    again = Agreement.from_json(one.to_json())
-    assert again == one
-    assert hash(again) == hash(one)
+    original = agreement(noise="parties", colluding=1, quorum=3, max_rows=7)
+    again = Agreement.from_json(original.to_json())
+    assert again == original
+    assert hash(again) == hash(original)
     assert again.mechanism == SkellamMax(sigma=2.0)
     assert agreement().mechanism == GNMax(sigma=2.0)
 
 
 def test_the_order_of_members_and_the_types_of_numbers_make_no_difference():
     turned = dict(reversed(agreement().members.items()))
-    other = agreement(
+    reordered = agreement(
         members=turned, classes=np.array([2, 0, 1]), sigma=np.float32(2), n_features=np.int64(4)
     )
-    assert other.sha256 == agreement(quorum=np.int64(4)).sha256 == agreement().sha256
+    assert reordered.sha256 == agreement(quorum=np.int64(4)).sha256 == agreement().sha256
 
 
 def test_every_field_is_in_the_fingerprint():

@@ -13,9 +13,9 @@ EDGES = [0, 1, 30, 31, 32, 33, 2**30 - 1, 2**30, 2**31 - 32, 2**31 - 2, 2**31 - 
 
 def shared(alphas, betas, points):
     """Both holders' shares of each point, and the correction words."""
-    arrays = [np.array(each, dtype=np.uint64) for each in (alphas, betas, points)]
+    arrays = [np.array(column, dtype=np.uint64) for column in (alphas, betas, points)]
     random = np.frombuffer(os.urandom(32 * len(arrays[0])), dtype=np.uint64).reshape(2, -1, 2)
-    roots, key = np.stack([comparison.seeds(each) for each in random]), os.urandom(16)
+    roots, key = np.stack([comparison.seeds(column) for column in random]), os.urandom(16)
     words = comparison.deal(key, roots, arrays[0], arrays[1])
     shares = [
         comparison.evaluate(key, roots[holder], words, arrays[2], second=bool(holder)) for holder in (0, 1)
@@ -27,10 +27,10 @@ def shared(alphas, betas, points):
 def test_every_point_of_a_small_domain_is_compared_rightly(monkeypatch, bits):
     monkeypatch.setattr(comparison, "BITS", bits)
     monkeypatch.setattr(comparison, "_LEVELS", bits - 5)
-    alphas, points = (each.ravel() for each in np.meshgrid(range(2**bits), range(2**bits)))
+    alphas, points = (column.ravel() for column in np.meshgrid(range(2**bits), range(2**bits)))
     for beta in (1, 15) if bits == 8 else range(16):
-        one, two, _ = shared(alphas, np.full(len(alphas), beta), points)
-        np.testing.assert_array_equal((one + two) % 16, np.where(points < alphas, beta, 0))
+        first, second, _ = shared(alphas, np.full(len(alphas), beta), points)
+        np.testing.assert_array_equal((first + second) % 16, np.where(points < alphas, beta, 0))
 
 
 @pytest.mark.parametrize("at_once", [comparison._AT_ONCE, 7])
@@ -38,8 +38,8 @@ def test_edges_of_the_whole_domain_however_many_are_computed_at_once(at_once, mo
     monkeypatch.setattr(comparison, "_AT_ONCE", at_once)
     alphas, points = np.array(list(itertools.product(EDGES, EDGES))).T
     for beta in (1, 15):
-        one, two, _ = shared(alphas, np.full(len(alphas), beta), points)
-        np.testing.assert_array_equal((one + two) % 16, np.where(points < alphas, beta, 0))
+        first, second, _ = shared(alphas, np.full(len(alphas), beta), points)
+        np.testing.assert_array_equal((first + second) % 16, np.where(points < alphas, beta, 0))
 
 
 def test_a_changed_word_spoils_the_answer(monkeypatch):
@@ -53,5 +53,5 @@ def test_a_changed_word_spoils_the_answer(monkeypatch):
         return words
 
     monkeypatch.setattr(comparison, "deal", spoilt)
-    one, two, _ = shared(alphas, np.ones(64), points)
-    assert ((one + two) % 16 != 1).any()
+    first, second, _ = shared(alphas, np.ones(64), points)
+    assert ((first + second) % 16 != 1).any()

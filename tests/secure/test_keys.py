@@ -24,9 +24,9 @@ def test_a_signature_holds_for_its_purpose_only(purpose):
     secret = keys.new_secret()
     sealed = keys.seal(secret, purpose, b"body")
     assert keys.unseal(keys.signing_key(secret), purpose, sealed) == b"body"
-    for other in {*PURPOSES, ""} - {purpose}:
+    for stranger in {*PURPOSES, ""} - {purpose}:
         with pytest.raises(ValueError, match="signature"):
-            keys.unseal(keys.signing_key(secret), other, sealed)
+            keys.unseal(keys.signing_key(secret), stranger, sealed)
 
 
 def test_what_the_key_signed_elsewhere_is_no_message():
@@ -38,15 +38,15 @@ def test_what_the_key_signed_elsewhere_is_no_message():
 
 def test_masks_follow_their_recipe():
     """X25519, HKDF-SHA256 as RFC 5869 writes it, AES-256-CTR from zero: written out once more."""
-    one, two = keys.new_secret(), keys.new_secret()
+    first, second = keys.new_secret(), keys.new_secret()
     transcript = hashlib.sha256(b"round").digest()
-    shared = X25519PrivateKey.from_private_bytes(one).exchange(
-        X25519PrivateKey.from_private_bytes(two).public_key()
+    shared = X25519PrivateKey.from_private_bytes(first).exchange(
+        X25519PrivateKey.from_private_bytes(second).public_key()
     )
     info = b"ostraka/parties/1\0mask\0ann\0bob"
     key = hmac.digest(hmac.digest(transcript, shared, "sha256"), info + b"\1", "sha256")
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(40))
-    for secret, peer, pair in ((one, two, ("ann", "bob")), (two, one, ("bob", "ann"))):
+    for secret, peer, pair in ((first, second, ("ann", "bob")), (second, first, ("bob", "ann"))):
         got = masks.pair_mask(secret, keys.exchange_key(peer), transcript=transcript, pair=pair, size=10)
         np.testing.assert_array_equal(got, np.frombuffer(stream, dtype="<u4"))
 
@@ -55,12 +55,12 @@ def test_one_function_makes_masks():
     """Stream ciphers, but for that of noise, are in secure/masks.py, and one function makes every mask."""
     root = Path(ostraka.__file__).parent
     words = ("modes.CTR", "ChaCha20(")  # stream ciphers; voters permute rows by blocks, which hides no number
-    found = {
+    makers_found = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")
         if any(word in path.read_text(encoding="utf-8") for word in words)
     }
-    assert found == {
+    assert makers_found == {
         "core/randomness.py",
         "secure/masks.py",
     }  # the former draws noise, and nothing of secure/ uses it
@@ -83,8 +83,8 @@ def test_masks_of_long_arrays_are_added_whole():
         Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(4 * len(rows)))
         for key in keyed
     ]
-    added, other, subtracted = (np.frombuffer(stream, dtype="<u4") for stream in streams)
-    np.testing.assert_array_equal(total, rows + added + other - subtracted)
+    added, masked, subtracted = (np.frombuffer(stream, dtype="<u4") for stream in streams)
+    np.testing.assert_array_equal(total, rows + added + masked - subtracted)
 
 
 @pytest.mark.parametrize("size", [0, 4, 16, 31, 33])
@@ -95,9 +95,9 @@ def test_a_short_key_masks_nothing(size):
 
 def test_secrets_are_random_in_all_their_bytes():
     # planted: masks from 32 bits of a secret, as a widely used library had them
-    found = np.array([list(keys.new_secret()) for _ in range(64)])
-    assert found.shape == (64, 32)
-    assert all(len(set(column.tolist())) > 40 for column in found.T)  # fails by chance below 1e-20
+    octets = np.array([list(keys.new_secret()) for _ in range(64)])
+    assert octets.shape == (64, 32)
+    assert all(len(set(column.tolist())) > 40 for column in octets.T)  # fails by chance below 1e-20
 
 
 def test_low_order_and_second_spellings_of_keys_are_recognised():

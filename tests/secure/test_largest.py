@@ -19,11 +19,13 @@ from ostraka.secure.two_party import (
 
 
 def sides(n_rows, n_classes):
-    key, asker, other = os.urandom(16), os.urandom(32), os.urandom(32)
-    made, pads = deal_argmax(key, n_rows, n_classes, asker=asker, owner_key=other), stream(other)
-    words = levels(made.words, comparisons(n_rows, n_classes))
+    key, asker, holder = os.urandom(16), os.urandom(32), os.urandom(32)
+    dealt_material, pads = deal_argmax(key, n_rows, n_classes, asker=asker, owner_key=holder), stream(holder)
+    words = levels(dealt_material.words, comparisons(n_rows, n_classes))
     return (
-        AskerLargest(argmax_pads(stream(asker), Sent(made.corrections), n_rows, n_classes), key, words),
+        AskerLargest(
+            argmax_pads(stream(asker), Sent(dealt_material.corrections), n_rows, n_classes), key, words
+        ),
         OwnerLargest(argmax_pads(pads, pads, n_rows, n_classes), key, words),
     )
 

@@ -26,34 +26,34 @@ def filled(path, n=5):
 
 def test_it_comes_back_as_it_was_and_the_first_body_of_a_key_counts(path):
     log = filled(path)
-    shown = list(log.entries())
+    entries = list(log.entries())
     assert log.once_each([("key", b"second"), ("new", b"1"), ("new", b"2")]) == [b"first", b"1", b"1"]
     log.close()
     with pytest.raises(LogError, match="is closed"):
         log.append(b"more")
     again = Log(path, name="a")
-    assert list(again.entries()) == [*shown, ("new", b"1")]
+    assert list(again.entries()) == [*entries, ("new", b"1")]
     assert (again.get("key"), again.get("none"), again.number("new")) == (b"first", None, 7)
     assert list(again.entries(after=6)) == [("new", b"1")]
     assert path.stat().st_mode & 0o077 == 0
 
 
 def test_several_programs_append_and_one_that_is_alone_keeps_the_others_out(path):
-    one, other = Log(path, name="a"), Log(path, name="a")
-    assert (one.once("k", b"one"), other.once("k", b"other")) == (b"one", b"one")
+    first, second = Log(path, name="a"), Log(path, name="a")
+    assert (first.once("k", b"one"), second.once("k", b"other")) == (b"one", b"one")
     threads = [
         threading.Thread(target=lambda log=log: [log.append(b"x") for _ in range(20)])
-        for log in (one, other) * 2
+        for log in (first, second) * 2
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(list(one.entries())) == len(list(other.entries())) == 81
+    assert len(list(first.entries())) == len(list(second.entries())) == 81
     with pytest.raises(LogError, match="is open elsewhere: stop the other program first"):
         Log(path, name="a", alone=True)
-    one.close()
-    other.close()
+    first.close()
+    second.close()
     alone = Log(path, name="a", alone=True)
     with pytest.raises(LogError, match="is open elsewhere"):
         Log(path, name="a")
@@ -127,11 +127,11 @@ def test_after_a_failed_write_nothing_is_kept_until_it_is_opened_again(path, mon
 def test_a_lock_that_passes_and_a_full_disk_keep_nothing_and_the_log_goes_on(path):
     log = filled(path)
     log._db.execute("PRAGMA busy_timeout = 10")
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(LogError, match="is held by another process, and nothing was kept"):
             log.once("k", b"x")
-        other.execute("ROLLBACK")
+        connection.execute("ROLLBACK")
     log._db.execute("PRAGMA max_page_count = 1")
     with pytest.raises(LogError, match="disk is full"):
         log.once("k", b"x" * 10_000)

@@ -18,7 +18,7 @@ ONE, TWO, THREE = (Head(number, f"{number:064x}", "aa") for number in (1, 2, 3))
 
 
 @pytest.mark.parametrize(
-    ("asked", "headers", "content", "signature"),
+    ("request", "headers", "content", "signature"),
     [
         (
             ("GET", "/test.txt", []),
@@ -47,9 +47,9 @@ ONE, TWO, THREE = (Head(number, f"{number:064x}", "aa") for number in (1, 2, 3))
     ],
     ids=["get", "put", "lifecycle", "list"],
 )
-def test_signatures_are_those_that_amazon_publishes(asked, headers, content, signature):
+def test_signatures_are_those_that_amazon_publishes(request, headers, content, signature):
     """Amazon S3 API Reference, "Signature Calculations for the Authorization Header", its four examples."""
-    complete = signed(*asked, HOST | headers, content, who=WHO, region="us-east-1", now=MAY)
+    complete = signed(*request, HOST | headers, content, who=WHO, region="us-east-1", now=MAY)
     assert complete["authorization"].endswith(f"Signature={signature}")
     assert f"Credential={WHO[0]}/20130524/us-east-1/s3/aws4_request," in complete["authorization"]
 
@@ -60,27 +60,27 @@ def witness():
     with contextlib.ExitStack() as stack:
 
         def at(store, secret=SECRET):
-            one = ObjectWitness(Bucket(store.address, ENVIRONMENT), secret)
-            return stack.enter_context(contextlib.closing(one))
+            first = ObjectWitness(Bucket(store.address, ENVIRONMENT), secret)
+            return stack.enter_context(contextlib.closing(first))
 
         yield at
 
 
-def tell(one, head, **how):
-    return one.tell("a", head, seconds=20.0, **how)
+def tell(first, head, **how):
+    return first.tell("a", head, seconds=20.0, **how)
 
 
 @pytest.mark.parametrize("taken", [412, 409])
 def test_of_two_programs_the_second_hears_what_the_first_wrote(witness, taken):
     with running() as store:
-        one, other, store.taken = witness(store), witness(store), taken
-        assert tell(one, ONE) == [ONE]
-        assert tell(other, ONE) == [ONE]
-        assert tell(one, TWO) == [ONE, TWO]
+        first, second, store.taken = witness(store), witness(store), taken
+        assert tell(first, ONE) == [ONE]
+        assert tell(second, ONE) == [ONE]
+        assert tell(first, TWO) == [ONE, TWO]
         rival = Head(2, "f" * 64, "bb")
-        assert tell(other, rival) == [TWO], "its number was taken"
-        assert tell(other, THREE) == [TWO, THREE]
-        assert tell(one, Head(0, "")) == [THREE]
+        assert tell(second, rival) == [TWO], "its number was taken"
+        assert tell(second, THREE) == [TWO, THREE]
+        assert tell(first, Head(0, "")) == [THREE]
         assert len(store.objects) == 3, "all heads stay"
         until = {lock["x-amz-object-lock-retain-until-date"] for _, lock in store.objects.values()}
         month = dt.datetime.now(dt.UTC) + dt.timedelta(days=30)
@@ -115,14 +115,14 @@ def test_a_stores_operator_cannot_make_up_move_or_repeat_a_head(witness):
 @pytest.mark.parametrize("status", [403, 500, 503])
 def test_a_store_that_does_not_answer_is_late_and_the_next_question_goes_on(witness, status):
     with running() as store:
-        one = witness(store)
-        assert tell(one, ONE) == [ONE]
+        first = witness(store)
+        assert tell(first, ONE) == [ONE]
         store.statuses += [status] * 2  # the object is written, and nobody is told so
         with pytest.raises(Late):
-            tell(one, TWO)
+            tell(first, TWO)
         store.statuses.clear()
-        assert tell(one, TWO) == [TWO]
-        assert tell(one, THREE) == [TWO, THREE]
+        assert tell(first, TWO) == [TWO]
+        assert tell(first, THREE) == [TWO, THREE]
 
 
 @pytest.mark.parametrize(

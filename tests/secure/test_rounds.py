@@ -56,10 +56,10 @@ def known_to_aggregator(aggregator, name, round_):
 @pytest.mark.statistical
 def test_a_masked_message_alone_is_uniform_and_so_is_the_difference_of_two(ensemble, tap):
     parties, rows = ensemble(n_classes=2), np.zeros((1000, 2))
-    one, two = (np.concatenate([masked(tap, parties, rows) for _ in range(20)]) for _ in range(2))
-    assert looks_uniform(one)
-    assert looks_uniform(one - two)  # a mask used twice would leave the votes' difference: zero
-    for wrong in (one - one, one >> 1, one & 0xFFFFFFFE, np.where(one % 64 == 0, one + 1, one)):
+    first, second = (np.concatenate([masked(tap, parties, rows) for _ in range(20)]) for _ in range(2))
+    assert looks_uniform(first)
+    assert looks_uniform(first - second)  # a mask used twice would leave the votes' difference: zero
+    for wrong in (first - first, first >> 1, first & 0xFFFFFFFE, np.where(first % 64 == 0, first + 1, first)):
         assert not looks_uniform(wrong.astype(np.uint32))
 
 
@@ -67,22 +67,22 @@ def test_a_masked_message_alone_is_uniform_and_so_is_the_difference_of_two(ensem
 def test_all_but_two_parties_with_the_aggregator_see_only_the_sum_of_the_two():
     secrets = {name: new_secret() for name in ("a", "b", "c", "d")}
     round_, aggregator = some_round(secrets, n_rows=20_000)
-    left = {}
+    streams_left = {}
     for name in ("a", "b"):
-        left[name] = rounds.total_mask(secrets[name], name, round_, n_classes=3)
-        left[name] = left[name] - known_to_aggregator(aggregator, name, round_)
-        for other in ("c", "d"):  # colluding: each tells the stream shared with this party
-            known = pair_mask(
-                secrets[other],
+        streams_left[name] = rounds.total_mask(secrets[name], name, round_, n_classes=3)
+        streams_left[name] = streams_left[name] - known_to_aggregator(aggregator, name, round_)
+        for colluder in ("c", "d"):  # colluding: each tells the stream shared with this party
+            stream = pair_mask(
+                secrets[colluder],
                 round_.keys[name],
                 transcript=round_.transcript,
-                pair=(name, other),
+                pair=(name, colluder),
                 size=60_000,
             ).reshape(-1, 3)
-            left[name] = left[name] - known
-    assert looks_uniform(left["a"])
-    assert looks_uniform(left["b"])
-    assert not (left["a"] + left["b"]).any()
+            streams_left[name] = streams_left[name] - stream
+    assert looks_uniform(streams_left["a"])
+    assert looks_uniform(streams_left["b"])
+    assert not (streams_left["a"] + streams_left["b"]).any()
 
 
 @pytest.mark.parametrize("field", ["id", "question", "agreement", "n_rows", "participants", "keys"])
@@ -95,11 +95,11 @@ def test_masks_are_new_ones_whenever_anything_of_a_round_changes(field):
         keys["c"] = exchange_key(new_secret())
     else:
         values[field] = {"n_rows": 3, "participants": ("a", "b")}.get(field, "f" * 64)
-    other = Round(Call(**values), keys)
-    assert other.transcript != round_.transcript
+    second = Round(Call(**values), keys)
+    assert second.transcript != round_.transcript
     streams = [
-        pair_mask(secrets["a"], keys["b"], transcript=one.transcript, pair=("a", "b"), size=64)
-        for one in (round_, other)
+        pair_mask(secrets["a"], keys["b"], transcript=member.transcript, pair=("a", "b"), size=64)
+        for member in (round_, second)
     ]
     assert (streams[0] != streams[1]).mean() > 0.9
 

@@ -72,10 +72,10 @@ def served(application, **how):
         assert not thread.is_alive()
 
 
-def stranger(port, said=b""):
-    one = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
-    one.sendall(said)
-    return one
+def stranger(port, greeting=b""):
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    connection.sendall(greeting)
+    return connection
 
 
 def ask(port, *, body=b"hello", tls=None, seconds=PATIENCE, **headers):
@@ -108,16 +108,16 @@ class Party:
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"POST /v1/ec", HEAD, HEAD + b"drop"], ids=["", "head", "body", "drip"]
+    "greeting", [b"", b"POST /v1/ec", HEAD, HEAD + b"drop"], ids=["", "head", "body", "drip"]
 )
-def test_slow_strangers_do_not_close_a_party(said):
+def test_slow_strangers_do_not_close_a_party(greeting):
     with PartyServer(Party()) as server, contextlib.ExitStack() as stack:
         port = int(server.url.rpartition(":")[2])
-        strangers = [stack.enter_context(stranger(port, said)) for _ in range(64)]
+        strangers = [stack.enter_context(stranger(port, greeting)) for _ in range(64)]
         assert [ask(port).body for _ in range(5)] == [b"hello"] * 5
-        for one in strangers:  # those that go on dripping do not hold anything up, either
+        for client in strangers:  # those that go on dripping do not hold anything up, either
             with contextlib.suppress(OSError):
-                one.sendall(b"x")
+                client.sendall(b"x")
         assert ask(port).body == b"hello"
 
 
@@ -154,47 +154,53 @@ def test_the_oldest_stranger_goes_and_whoever_works_stays():
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("greeting", "status"),
     [(b"", b""), (b"GET /", b"408"), (HEAD, b"408"), (HEAD + b"few", b"408"), (b"\r\n\r\n", b"")],
     ids=["silence", "a line", "a head", "a body", "empty lines"],
 )
-def test_every_wait_ends_and_says_so(said, status):
-    with served(Echo(head_seconds=0.3, least_rate=1e9)) as (port, _, _), stranger(port, said) as one:
-        begun = time.monotonic()
-        assert all_of(one)[9:12] == status
-        assert time.monotonic() - begun < 5
+def test_every_wait_ends_and_says_so(greeting, status):
+    with served(Echo(head_seconds=0.3, least_rate=1e9)) as (port, _, _), stranger(port, greeting) as client:
+        start = time.monotonic()
+        assert all_of(client)[9:12] == status
+        assert time.monotonic() - start < 5
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HT"], ids=["silence", "a line"])
-def test_a_delay_of_the_server_itself_is_not_the_clients(said):
-    with served(Echo()) as (port, server, loop), stranger(port, said) as one:
-        begun = None
+@pytest.mark.parametrize("greeting", [b"", b"GET / HT"], ids=["silence", "a line"])
+def test_a_delay_of_the_server_itself_is_not_the_clients(greeting):
+    with served(Echo()) as (port, server, loop), stranger(port, greeting) as client:
+        deadlines = None
         wait_while(lambda: not server.open)
 
         def stop_the_loop():  # for a minute, as far as it can tell: nothing of it ran
-            nonlocal begun
-            begun, clock = {each: each.deadline for each in server.open}, loop.time
+            nonlocal deadlines
+            deadlines, clock = {connection: connection.deadline for connection in server.open}, loop.time
             loop.time = lambda: clock() + 60
 
         loop.call_soon_threadsafe(stop_the_loop)
         wait_while(
-            lambda: not begun or any(one in server.open and one.deadline == at for one, at in begun.items())
+            lambda: (
+                not deadlines
+                or any(
+                    connection in server.open and connection.deadline == at
+                    for connection, at in deadlines.items()
+                )
+            )
         )
-        one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[len(said) :])
-        assert b"200 OK" in one.recv(65536)
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[len(greeting) :])
+        assert b"200 OK" in client.recv(65536)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 def test_a_request_that_is_read_in_one_piece_may_be_as_long_as_one_in_several(ahead):
     go, request = threading.Event(), HEAD.replace(b"100000", b"60000") + bytes(60_000)
-    with served(Echo()) as (port, server, loop), stranger(port) as one:
+    with served(Echo()) as (port, server, loop), stranger(port) as client:
         wait_while(lambda: not server.open)
         loop.call_soon_threadsafe(go.wait, PATIENCE)  # so all of it waits to be read when the loop goes on
-        one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * ahead + request)
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * ahead + request)
         go.set()
         got = b""
         while not got.endswith(bytes(60_000)):
-            part = one.recv(1 << 16)
+            part = client.recv(1 << 16)
             assert part, got[:200]
             got += part
 
@@ -211,20 +217,20 @@ def test_who_leaves_in_the_middle_of_a_body_leaves_no_trace(caplog):
 
 
 def test_a_body_has_time_for_its_length_and_no_more():
-    with served(Echo(head_seconds=0.2, least_rate=100_000)) as (port, _, _), stranger(port, HEAD) as one:
+    with served(Echo(head_seconds=0.2, least_rate=100_000)) as (port, _, _), stranger(port, HEAD) as client:
         for _ in range(8):
             time.sleep(0.1)
-            one.sendall(bytes(12_500))
-        assert b"200 OK" in one.recv(65536)
-    with served(Echo(head_seconds=0.2, least_rate=1e6)) as (port, _, _), stranger(port, HEAD) as one:
-        assert all_of(one)[9:12] == b"408"
+            client.sendall(bytes(12_500))
+        assert b"200 OK" in client.recv(65536)
+    with served(Echo(head_seconds=0.2, least_rate=1e6)) as (port, _, _), stranger(port, HEAD) as client:
+        assert all_of(client)[9:12] == b"408"
 
 
 def test_a_client_that_rests_too_long_is_left():
-    with served(Echo(idle_seconds=0.3)) as (port, _, _), stranger(port) as one:
-        one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert b"200 OK" in one.recv(65536)
-        assert one.recv(1) == b""
+    with served(Echo(idle_seconds=0.3)) as (port, _, _), stranger(port) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200 OK" in client.recv(65536)
+        assert client.recv(1) == b""
 
 
 def test_an_answer_that_takes_too_long_is_told_as_unknown():
@@ -248,7 +254,7 @@ def test_answers_at_once_are_bounded_and_the_rest_is_told_to_come_again():
         third = ask(port)
         assert (third.status, json.loads(third.body)["code"], third.pause) == (503, "busy", 1.0)
         go.set()
-        assert [b"200 OK" in one.recv(65536) for one in waiting] == [True, True]
+        assert [b"200 OK" in connection.recv(65536) for connection in waiting] == [True, True]
 
 
 def test_unfinished_bodies_are_bounded_and_the_longest_goes():
@@ -267,29 +273,29 @@ def test_bodies_that_wait_for_their_answer_are_held_too():
     go = threading.Event()
     with (
         served(Echo(go=go, most_held=150_000)) as (port, server, _),
-        stranger(port, HEAD + bytes(100_000)) as one,
-        stranger(port, HEAD) as other,
+        stranger(port, HEAD + bytes(100_000)) as client,
+        stranger(port, HEAD) as second,
     ):
         wait_while(lambda: not server.working)
         with contextlib.suppress(ConnectionError):
-            other.sendall(bytes(60_000))
-        assert all_of(other) == b""
+            second.sendall(bytes(60_000))
+        assert all_of(second) == b""
         assert server.held == 100_000
         go.set()
-        assert b"200 OK" in one.recv(65536)
+        assert b"200 OK" in client.recv(65536)
         assert server.held == 0
 
 
 def test_long_bodies_of_one_address_do_not_drop_that_of_another():
     with served(Echo(most_held=200_000)) as (port, server, _), contextlib.ExitStack() as stack:
-        own = socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=("127.0.0.2", 0))
-        own = stack.enter_context(own)
-        own.sendall(HEAD + bytes(90_000))  # longer than any of the others
+        neighbour = socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=("127.0.0.2", 0))
+        neighbour = stack.enter_context(neighbour)
+        neighbour.sendall(HEAD + bytes(90_000))  # longer than any of the others
         wait_while(lambda: server.held < 90_000)
         others = [stack.enter_context(stranger(port, HEAD + bytes(40_000))) for _ in range(3)]
-        assert len(select.select([own, *others], [], [], PATIENCE)[0]) == 1  # one of them has ended
-        own.sendall(bytes(10_000))
-        assert b"200 OK" in own.recv(65536)
+        assert len(select.select([neighbour, *others], [], [], PATIENCE)[0]) == 1  # one of them has ended
+        neighbour.sendall(bytes(10_000))
+        assert b"200 OK" in neighbour.recv(65536)
 
 
 def test_an_answer_is_strict_json():
@@ -298,16 +304,16 @@ def test_an_answer_is_strict_json():
 
 
 def test_a_client_may_end_its_side_before_the_answer():
-    with served(Echo()) as (port, _, _), stranger(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") as one:
-        one.shutdown(socket.SHUT_WR)
-        assert all_of(one).endswith(b"nothing")
+    with served(Echo()) as (port, _, _), stranger(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") as client:
+        client.shutdown(socket.SHUT_WR)
+        assert all_of(client).endswith(b"nothing")
 
 
 def test_what_is_refused_by_its_head_keeps_its_turn():
-    with served(Echo()) as (port, _, _), stranger(port) as one:
+    with served(Echo()) as (port, _, _), stranger(port) as client:
         get, none = (b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path for path in (b"/", b"/none"))
-        one.sendall(get + none + get + b"nonsense\r\n\r\n" + get)
-        got = all_of(one)
+        client.sendall(get + none + get + b"nonsense\r\n\r\n" + get)
+        got = all_of(client)
     assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"200", b"404", b"200", b"400"]
 
 
@@ -317,11 +323,11 @@ def test_a_refusal_arrives_though_the_body_is_still_on_its_way():
         for path, n_bytes, status in (("/none", 5_000_000, 404), ("/v1/echo", 2_000_000, 413)):
             how = {"seconds": PATIENCE, "most": 1000, "fresh": True}
             assert line.ask("POST", path, bytes(n_bytes), **how).status == status
-        with stranger(port, HEAD.replace(b"/v1/echo", b"/none")) as one:  # which never comes
-            begun = time.monotonic()
-            assert b" 404 " in all_of(one)
+        with stranger(port, HEAD.replace(b"/v1/echo", b"/none")) as client:  # which never comes
+            start = time.monotonic()
+            assert b" 404 " in all_of(client)
             wait_while(lambda: server.open)
-            assert time.monotonic() - begun < 3
+            assert time.monotonic() - start < 3
 
 
 # TLS
@@ -349,13 +355,13 @@ def trusting(folder):
     return ssl.create_default_context(cafile=str(folder / "cert.pem"))
 
 
-@pytest.mark.parametrize("said", [b"", HALF_HELLO], ids=["silent", "half a hello"])
-def test_strangers_who_do_not_shake_hands_do_not_close_a_server_with_tls(tmp_path, said):
+@pytest.mark.parametrize("greeting", [b"", HALF_HELLO], ids=["silent", "half a hello"])
+def test_strangers_who_do_not_shake_hands_do_not_close_a_server_with_tls(tmp_path, greeting):
     files = pair(tmp_path, "one")
     with served(Echo(most_strangers=30, share=1.0), **files) as (port, server, _):
         with contextlib.ExitStack() as stack:
             for _ in range(100):
-                stack.enter_context(stranger(port, said))
+                stack.enter_context(stranger(port, greeting))
             assert [ask(port, tls=trusting(tmp_path)).body for _ in range(5)] == [b"hello"] * 5
             assert len(server.strangers) <= 30
         wait_while(lambda: server.open)
@@ -373,7 +379,7 @@ def test_a_greeting_in_pieces_costs_no_handshake_until_it_is_whole(tmp_path):
         for piece in (hello[:1], hello[1:5], hello[5:200]):
             sock.sendall(piece)
             time.sleep(0.02)
-            assert [one._task for one in tuple(server.open)] == [None]
+            assert [connection._task for connection in tuple(server.open)] == [None]
         sock.sendall(hello[200:])
         came.write(sock.recv(1 << 16))
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -383,9 +389,9 @@ def test_a_greeting_in_pieces_costs_no_handshake_until_it_is_whole(tmp_path):
 
 def test_a_handshake_has_a_deadline_and_other_protocols_and_endless_greetings_are_left(tmp_path):
     with served(Echo(head_seconds=0.3), **pair(tmp_path, "one")) as (port, _, _):
-        for said in (b"\x16\x03\x01\xff\xff", b"GET / HTTP/1.1\r\n\r\n", HALF_HELLO):
-            with stranger(port, said) as one:
-                assert all_of(one) == b""
+        for greeting in (b"\x16\x03\x01\xff\xff", b"GET / HTTP/1.1\r\n\r\n", HALF_HELLO):
+            with stranger(port, greeting) as client:
+                assert all_of(client) == b""
         assert ask(port, tls=trusting(tmp_path)).body == b"hello"
 
 
@@ -490,8 +496,8 @@ def test_strangers_never_take_more_than_half_of_the_descriptors(monkeypatch):
 def test_an_answered_stranger_goes_before_one_that_waits():
     strangers = Strangers(most=3, share=1.0)
     first, second, third, fourth = (Fake() for _ in range(4))
-    for one in (first, second, third):
-        strangers.arrived(one, "192.0.2.1")
+    for connection in (first, second, third):
+        strangers.arrived(connection, "192.0.2.1")
     strangers.left(second)
     strangers.arrived(second, "192.0.2.1", answered=True)
     strangers.arrived(fourth, "192.0.2.2")
@@ -504,13 +510,13 @@ def test_one_address_cannot_push_out_another():
     strangers = Strangers(most=10, share=0.5, proxies=networks(["198.51.100.7"]))
     quiet, noisy = Fake(), [Fake() for _ in range(50)]
     strangers.arrived(quiet, "192.0.2.1")
-    for one in noisy:
-        strangers.arrived(one, "203.0.113.9")
+    for connection in noisy:
+        strangers.arrived(connection, "203.0.113.9")
     assert not quiet.ended
     assert sum(not one.ended for one in noisy) == 5
     proxied = [Fake() for _ in range(4)]
-    for one in proxied:
-        strangers.arrived(one, "198.51.100.7")
+    for connection in proxied:
+        strangers.arrived(connection, "198.51.100.7")
     assert not any(one.ended for one in proxied)
 
 

@@ -11,10 +11,10 @@ from ostraka.secure.keys import new_secret
 
 def test_any_threshold_of_them_give_the_secret():
     secret = new_secret()
-    found = dict(enumerate(shares.split(secret, threshold=3, n_shares=6), start=1))
-    for chosen in itertools.combinations(found, 3):
-        assert shares.join({place: found[place] for place in chosen}, threshold=3) == secret
-    assert shares.join(found, threshold=3) == secret
+    pieces = dict(enumerate(shares.split(secret, threshold=3, n_shares=6), start=1))
+    for chosen in itertools.combinations(pieces, 3):
+        assert shares.join({place: pieces[place] for place in chosen}, threshold=3) == secret
+    assert shares.join(pieces, threshold=3) == secret
     for extreme in (bytes(32), b"\xff" * 32):
         parts = dict(enumerate(shares.split(extreme, threshold=2, n_shares=2), start=1))
         assert shares.join(parts, threshold=2) == extreme
@@ -23,24 +23,24 @@ def test_any_threshold_of_them_give_the_secret():
 def test_one_share_fewer_gives_something_else():
     for threshold in (2, 3, 9):
         secret = new_secret()
-        found = dict(enumerate(shares.split(secret, threshold=threshold, n_shares=12), start=1))
+        pieces = dict(enumerate(shares.split(secret, threshold=threshold, n_shares=12), start=1))
         for first in range(1, 6):
-            few = {place: found[place] for place in range(first, first + threshold - 1)}
-            assert shares.join(few, threshold=threshold - 1) != secret
+            subset = {place: pieces[place] for place in range(first, first + threshold - 1)}
+            assert shares.join(subset, threshold=threshold - 1) != secret
 
 
 def test_fewer_than_the_threshold_fit_every_other_secret_equally():
     # two of three shares: for any other secret there is a third share that gives it
-    found = shares.split(new_secret(), threshold=3, n_shares=3)
+    pieces = shares.split(new_secret(), threshold=3, n_shares=3)
     prime = shares._PRIME
     for wanted in (0, 1, 2**255):
         # the value at place 3 of the parabola through (0, wanted) and both shares
-        one, two = (int.from_bytes(part, "little") for part in found[:2])
-        third = (wanted - 3 * one + 3 * two) % prime
-        parts = {1: found[0], 2: found[1], 3: third.to_bytes(33, "little")}
+        first, second = (int.from_bytes(part, "little") for part in pieces[:2])
+        third = (wanted - 3 * first + 3 * second) % prime
+        parts = {1: pieces[0], 2: pieces[1], 3: third.to_bytes(33, "little")}
         assert shares.join(parts, threshold=3) == wanted.to_bytes(32, "little")
     with pytest.raises(ValueError, match="3 shares are needed"):
-        shares.join({1: found[0], 2: found[1]}, threshold=3)
+        shares.join({1: pieces[0], 2: pieces[1]}, threshold=3)
 
 
 def test_shares_are_new_each_time_and_so_are_all_coefficients():
@@ -57,9 +57,9 @@ def test_other_secrets_and_thresholds_are_refused(secret, threshold, n):
 
 
 def test_shares_of_another_length_or_of_nothing_are_refused():
-    found = shares.split(new_secret(), threshold=2, n_shares=2)
+    pieces = shares.split(new_secret(), threshold=2, n_shares=2)
     with pytest.raises(ValueError, match="33 bytes"):
-        shares.join({1: found[0], 2: found[1][:-1]}, threshold=2)
+        shares.join({1: pieces[0], 2: pieces[1][:-1]}, threshold=2)
     high = (2**256 + 5).to_bytes(33, "little")
     with pytest.raises(ValueError, match="belong together"):
         shares.join({1: high, 2: high}, threshold=2)

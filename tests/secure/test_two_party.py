@@ -36,13 +36,15 @@ def model_of(rng, sizes, *, layers=None):
 
 def computed(model, sizes, rows):
     """The votes of both sides together."""
-    key, asker, other, hidden = os.urandom(16), os.urandom(32), os.urandom(32), os.urandom(32)
+    key, asker, holder, hidden = os.urandom(16), os.urandom(32), os.urandom(32), os.urandom(32)
     pad = words(stream(hidden), sizes.n_rows, sizes.n_features)
-    made = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
-    owner = OwnerSide(model, other, sizes)
-    side = AskerSide(key, asker, sizes, question=pad, words=made.words, corrections=made.corrections)
+    dealt_material = deal_model(key, sizes, question=pad, asker=asker, owner_key=holder)
+    owner = OwnerSide(model, holder, sizes)
+    side = AskerSide(
+        key, asker, sizes, question=pad, words=dealt_material.words, corrections=dealt_material.corrections
+    )
     weights = owner.weights()
-    owner.take(key, made.words)
+    owner.take(key, dealt_material.words)
     answer = owner.first(signed(rows) - pad, side.first(weights))
     if sizes.hidden:
         answer = owner.layer(side.layer(answer))

@@ -46,13 +46,13 @@ def running():
     They are forks of this process, which has the libraries already.
     """
     aggregator, identities = Identity.fresh(), {name: Identity.fresh() for name in NAMES}
-    agreement = agreed({name: one.public_key for name, one in identities.items()}, aggregator, 64)
+    agreement = agreed({name: identity.public_key for name, identity in identities.items()}, aggregator, 64)
     fork, processes, urls = multiprocessing.get_context("fork"), {}, {}
 
-    def serve(seed, name, told):
+    def serve(seed, name, receiver):
         party = Party(GaussianNB(), *blobs(seed), agreement=agreement, identity=identities[name])
         with PartyServer(party) as server:
-            told.send(server.url)
+            receiver.send(server.url)
             signal.pause()
 
     def kill(name):
@@ -101,8 +101,8 @@ def test_processes_count_what_their_models_would_vote_and_name_who_is_another_or
         assert release(agreement.mechanism, votes[:3], ledger=ledger).shape == (3,)
     swapped = {**urls, "east": urls["west"], "west": urls["east"]}
     assert refusal(parties(swapped), "east: the signature of the reply").code == "wrong_identity"
-    other = Agreement.from_json(agreement.to_json().replace('"sigma":1.0', '"sigma":0.1'))
-    assert refusal(parties(agreement=other), "another agreement").parties == NAMES
+    changed = Agreement.from_json(agreement.to_json().replace('"sigma":1.0', '"sigma":0.1'))
+    assert refusal(parties(agreement=changed), "another agreement").parties == NAMES
     kill("north")
     gone = refusal(parties(), "north does not answer")
     assert (gone.parties, gone.code) == (("north",), "unreachable")
@@ -273,10 +273,10 @@ def dripped(handler, what):
 )
 def test_a_deadline_holds_however_slowly_a_server_speaks(answer):
     with impostor(answer) as url:
-        begun = time.monotonic()
+        start = time.monotonic()
         with pytest.raises(PartyError, match="west does not answer"):
             wire.Remote("west", url, timeout=0.5).ask("join", b"x", 1000)
-        assert time.monotonic() - begun < 1.0
+        assert time.monotonic() - start < 1.0
 
 
 @pytest.mark.parametrize(
@@ -296,18 +296,18 @@ def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
     for _ in range(20):
         with PartyServer(party):
             pass
-    other = PartyServer(party)
-    thread = threading.Thread(target=other.serve_forever)
+    idle = PartyServer(party)
+    thread = threading.Thread(target=idle.serve_forever)
     thread.start()
-    assert wire.Line(other.url).ask("GET", "/health", seconds=PATIENCE, most=100, fresh=True).status == 200
-    other.close()
+    assert wire.Line(idle.url).ask("GET", "/health", seconds=PATIENCE, most=100, fresh=True).status == 200
+    idle.close()
     thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
 def test_the_next_address_of_a_host_is_tried_where_nobody_listens_at_the_first(server, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as left:
-        ports = left.getsockname()[1], port(server)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ports = listener.getsockname()[1], port(server)
     places = [socket.getaddrinfo("127.0.0.1", number, type=socket.SOCK_STREAM)[0] for number in ports]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
     assert wire.Line(server.url).ask("GET", "/health", seconds=PATIENCE, most=99, fresh=True).status == 200
@@ -323,9 +323,9 @@ def test_a_proxy_that_opens_no_tunnel_is_left_at_once(monkeypatch):
             connection.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
             connection.settimeout(5)
             ends.append(connection.recv(1))
-            left.set()
+            closed.set()
 
-    left = threading.Event()
+    closed = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         monkeypatch.setenv("no_proxy", "")
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listening.getsockname()[1]}")
@@ -333,7 +333,7 @@ def test_a_proxy_that_opens_no_tunnel_is_left_at_once(monkeypatch):
         thread.start()
         with pytest.raises(wire.Late) as caught:
             wire.Line("https://127.0.0.1:9", direct=False).ask("GET", "/", seconds=PATIENCE, most=9)
-        assert left.wait(4), caught  # what is held by the error is open until it is forgotten
+        assert closed.wait(4), caught  # what is held by the error is open until it is forgotten
         thread.join()
     assert ends == [b""]
 

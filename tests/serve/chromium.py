@@ -89,11 +89,11 @@ class Chromium:
         if session or self._session:
             command["sessionId"] = session or self._session
         os.write(self._say, json.dumps(command).encode() + b"\0")
-        while (heard := self._next()).get("id") != number:
-            self.events.append(heard)
-        if "error" in heard:
-            raise RuntimeError(f"{method}: {heard['error']['message']}")
-        return heard["result"]
+        while (message := self._next()).get("id") != number:
+            self.events.append(message)
+        if "error" in message:
+            raise RuntimeError(f"{method}: {message['error']['message']}")
+        return message["result"]
 
     def tab(self, url: str) -> tuple[str, str]:
         """Another page beside the first, loaded: for :meth:`ask` and :meth:`close_tab`."""
@@ -139,10 +139,10 @@ class Chromium:
     def ask(self, expression: str, *, tab: tuple[str, str] | None = None):
         """The value of a JavaScript expression, asked by the debugger and not by the page."""
         options = {"returnByValue": True, "awaitPromise": True, "session": tab and tab[1]}
-        found = self.do("Runtime.evaluate", expression=expression, **options)
-        if "exceptionDetails" in found:
-            raise RuntimeError(json.dumps(found["exceptionDetails"]))
-        return found["result"].get("value")
+        evaluation = self.do("Runtime.evaluate", expression=expression, **options)
+        if "exceptionDetails" in evaluation:
+            raise RuntimeError(json.dumps(evaluation["exceptionDetails"]))
+        return evaluation["result"].get("value")
 
     def box(self, selector: str) -> dict:
         """Where the first such element is, in pixels of the window."""
@@ -157,9 +157,14 @@ class Chromium:
         named = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39}
         text = {} if key in named else {"text": {"Enter": "\r"}.get(key, key)}
         code = named.get(key) or ord(text["text"].upper())
-        for kind, more in (("keyDown" if text else "rawKeyDown", text), ("keyUp", {})):
+        for kind, extra_text in (("keyDown" if text else "rawKeyDown", text), ("keyUp", {})):
             self.do(
-                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                **extra_text,
             )
 
     def picture(self, path: Path) -> None:
@@ -174,13 +179,13 @@ class Chromium:
 
     def complaints(self) -> list[str]:
         """Everything on the console: messages, errors, violations of the content security policy."""
-        said = (
+        messages = (
             "Log.entryAdded",
             "Runtime.consoleAPICalled",
             "Runtime.exceptionThrown",
             "Page.javascriptDialogOpening",
         )
-        return [json.dumps(event["params"]) for event in self.events if event["method"] in said]
+        return [json.dumps(event["params"]) for event in self.events if event["method"] in messages]
 
     def close(self) -> None:
         """End the browser and all its processes."""

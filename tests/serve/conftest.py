@@ -125,7 +125,7 @@ def deploy(
     for name, cap in (clients or {"alice": 20.0, "bob": 20.0}).items():
         keys[name] = ring.rotate(name) if name in ring.kept else ring.add(name, role="client", epsilon=cap)
     keys["olga"] = ring.rotate("olga") if "olga" in ring.kept else ring.add("olga", role="owner")
-    there = Deployment(
+    deployment = Deployment(
         saved=saved,
         folder=place,
         db=f"sqlite:///{place / 'ledger.sqlite'}",
@@ -137,7 +137,7 @@ def deploy(
         witnesses=witnesses,
         anchor=anchor,
     )
-    return Service(folder, there, keys)
+    return Service(folder, deployment, keys)
 
 
 @contextlib.contextmanager
@@ -160,17 +160,17 @@ def serving(service: Service, *, strangers=(20.0, 200), tls=None, tokens=None, r
 @contextlib.contextmanager
 def running(app, **tls):
     """Serve an application from another thread of this process: its address, server and event loop."""
-    sock, ready, made = listening("127.0.0.1", 0), threading.Event(), []
+    sock, ready, servers = listening("127.0.0.1", 0), threading.Event(), []
 
     def started(server):
-        made.extend([server, asyncio.get_running_loop()])
+        servers.extend([server, asyncio.get_running_loop()])
         ready.set()
 
     coroutine = Server(app, sock, **tls).serve(started)
     thread = threading.Thread(target=uvloop.run, args=(coroutine,), daemon=True)
     thread.start()
     assert ready.wait(PATIENCE), "the service did not start in time"
-    server, loop = made
+    server, loop = servers
     try:
         yield f"http{'s' if tls else ''}://127.0.0.1:{sock.getsockname()[1]}", server, loop
     finally:
@@ -203,20 +203,20 @@ def all_of(connection: socket.socket) -> bytes:
     """Everything until the service closes the connection."""
     got = b""
     with contextlib.suppress(ConnectionResetError):
-        while found := connection.recv(1 << 20):
-            got += found
+        while chunk := connection.recv(1 << 20):
+            got += chunk
     return got
 
 
 @pytest.fixture
 def service(tmp_path, saved):
     """A service of this test's own."""
-    with serving(deploy(tmp_path, saved)) as one:
-        yield one
+    with serving(deploy(tmp_path, saved)) as running_service:
+        yield running_service
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory, saved):
     """A service that the tests of a module share."""
-    with serving(deploy(tmp_path_factory.mktemp("shared"), saved)) as one:
-        yield one
+    with serving(deploy(tmp_path_factory.mktemp("shared"), saved)) as running_service:
+        yield running_service

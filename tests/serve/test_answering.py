@@ -33,9 +33,9 @@ class Free:
 
 def answers(answerer, X):
     """What is drawn, before it is charged."""
-    drawn = []
-    answerer.answer(X, ledger=Free(), requests=lambda found: drawn.extend(found) or [])
-    return drawn
+    draws = []
+    answerer.answer(X, ledger=Free(), requests=lambda batch: draws.extend(batch) or [])
+    return draws
 
 
 @pytest.mark.parametrize(
@@ -49,32 +49,32 @@ def answers(answerer, X):
     ids=repr,
 )
 def test_labels_and_prices_are_those_of_the_mechanism(saved, mechanism, screen):
-    one = dataclasses.replace(saved, mechanism=mechanism, screen=screen)
-    same = consistent(saved)
-    answered = answers(Answerer(one, same), X)
-    both = Confident(screen=screen, argmax=mechanism) if screen else None
+    variant = dataclasses.replace(saved, mechanism=mechanism, screen=screen)
+    cells = consistent(saved)
+    answered = answers(Answerer(variant, cells), X)
+    confident = Confident(screen=screen, argmax=mechanism) if screen else None
     for row, got in zip(X, answered, strict=True):
-        votes = saved.ensemble.vote(same.snap(row[None]))
-        assert got.digest == same.digests(row[None])[0]
+        votes = saved.ensemble.vote(cells.snap(row[None]))
+        assert got.digest == cells.digests(row[None])[0]
         clear = True
         if screen:
-            clear = screen.release(votes, rng=same.noise(got.digest, purpose=repr(screen)))[0]
-        label = mechanism.release(votes, rng=same.noise(got.digest, purpose=repr(mechanism)))[0]
+            clear = screen.release(votes, rng=cells.noise(got.digest, purpose=repr(screen)))[0]
+        label = mechanism.release(votes, rng=cells.noise(got.digest, purpose=repr(mechanism)))[0]
         assert got.answer == (label if clear else ABSTAIN)
-        assert got.cost == (mechanism if screen is None else both if clear else screen)
+        assert got.cost == (mechanism if screen is None else confident if clear else screen)
     if screen:
-        assert {each.answer == ABSTAIN for each in answered} == {True, False}
+        assert {draw.answer == ABSTAIN for draw in answered} == {True, False}
 
 
 def test_what_is_reserved_covers_whatever_comes_out(saved):
     screen, argmax = Threshold(at=30.0, sigma=4.0), GNMax(sigma=5.0)
-    one = Answerer(dataclasses.replace(saved, mechanism=argmax, screen=screen), consistent(saved))
-    reserved = one.reserve.curve()
-    for each in {answered.cost for answered in answers(one, X)}:
-        assert all(cost <= most for cost, most in zip(each.curve().rdp, reserved.rdp, strict=True))
+    answerer = Answerer(dataclasses.replace(saved, mechanism=argmax, screen=screen), consistent(saved))
+    reserved = answerer.reserve.curve()
+    for draw in {answered.cost for answered in answers(answerer, X)}:
+        assert all(cost <= limit for cost, limit in zip(draw.curve().rdp, reserved.rdp, strict=True))
     assert reserved.rdp == (screen.curve() + argmax.curve()).rdp
-    assert Reserved(each=one.reserve, uses=0).curve().epsilon(1e-6) == 0
-    assert Reserved(each=one.reserve, uses=3).curve().rdp == (3 * reserved).rdp
+    assert Reserved(each=answerer.reserve, uses=0).curve().epsilon(1e-6) == 0
+    assert Reserved(each=answerer.reserve, uses=3).curve().rdp == (3 * reserved).rdp
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ def test_linear_teachers_vote_in_one_thread_whatever_the_environment_says(noted)
 
 def test_rows_beyond_the_grid_are_marked_and_the_others_kept(saved):
     answerer = Answerer(saved, consistent(saved))
-    far = 2.0**22 * saved.grid["1"]
-    got = answerer.features([[1.0, 2.0, 3.0], [1.0, far, 3.0], [1.0, -far, 3.0], [1e308, 2.0, 3.0]])
+    edge = 2.0**22 * saved.grid["1"]
+    got = answerer.features([[1.0, 2.0, 3.0], [1.0, edge, 3.0], [1.0, -edge, 3.0], [1e308, 2.0, 3.0]])
     assert answerer.usable(got).tolist() == [True, False, False, False]
     assert answerer.usable(np.array([[1.0, np.nan, 3.0], [np.inf, 2.0, 3.0]])).tolist() == [False, False]
     near = answerer.features([[1.0, (2.0**22 - 2) * saved.grid["1"], 3.0]])
@@ -160,8 +160,8 @@ def test_rows_of_a_table_are_encoded_first_and_unknown_kinds_are_no_error():
         encoder=encoder,
     )
     answerer = Answerer(table, consistent(table))
-    known, other = answerer.features([[3.0, "y"], [3.0, "never seen"]])
-    np.testing.assert_allclose(known, encoder.transform(np.array([[3.0, "y"]], dtype=object))[0])
-    assert np.isfinite(other).all()
-    (got,) = answers(answerer, known[None])
+    first, second = answerer.features([[3.0, "y"], [3.0, "never seen"]])
+    np.testing.assert_allclose(first, encoder.transform(np.array([[3.0, "y"]], dtype=object))[0])
+    assert np.isfinite(second).all()
+    (got,) = answers(answerer, first[None])
     assert table.ensemble.classes_[got.answer] == CLASSES[1]

@@ -136,15 +136,15 @@ def test_what_is_not_there_is_not_found(shared):
 
 def test_a_receipt_is_for_its_client_and_the_owner(shared):
     seq = shared.label(key="receipt").json()["receipt"]["seq"]
-    found = {}
+    receipts = {}
     for who in ("alice", "bob", "olga"):
         with shared.http(who) as http:
-            found[who] = http.get(f"/v1/ledger/receipt/{seq}")
-    assert [reply.status_code for reply in found.values()] == [200, 404, 200]
-    assert found["alice"].json() == found["olga"].json()
-    assert found["alice"].json()["key"] == "receipt"
+            receipts[who] = http.get(f"/v1/ledger/receipt/{seq}")
+    assert [reply.status_code for reply in receipts.values()] == [200, 404, 200]
+    assert receipts["alice"].json() == receipts["olga"].json()
+    assert receipts["alice"].json()["key"] == "receipt"
     with shared.http("bob") as http:
-        assert http.get("/v1/ledger/receipt/99999999").content == found["bob"].content
+        assert http.get("/v1/ledger/receipt/99999999").content == receipts["bob"].content
         for odd in ("0", "-1", "x", "1e3", "٣", "9" * 30):
             assert http.get(f"/v1/ledger/receipt/{odd}").status_code == 404, odd
 
@@ -153,10 +153,10 @@ def test_the_remaining_budget_comes_with_each_answer_and_is_rounded_down(service
     """To six digits after the first answer; after many, what is left beside a few more of them."""
     with service.http() as http:
         for number, row in enumerate(rows(6, seed=3)):
-            left = service.label(row, key=f"k{number}").headers["ostraka-left"]
+            balance = service.label(row, key=f"k{number}").headers["ostraka-left"]
             exact = http.get("/v1/budget").json()["left"]
-            assert re.fullmatch(r"\d+\.\d{6}", left)
-            assert float(left) <= exact < float(left) + (0.1 if number else 1e-6 + 1e-9)
+            assert re.fullmatch(r"\d+\.\d{6}", balance)
+            assert float(balance) <= exact < float(balance) + (0.1 if number else 1e-6 + 1e-9)
 
 
 def test_labels_are_those_of_the_mechanism_under_the_questions_own_noise(shared):
@@ -187,9 +187,9 @@ def test_a_batch_has_the_answers_of_its_rows_and_its_key_is_for_no_other_rows(se
     assert batch(service, X[:5], key="batch").json()["results"] == together
     assert len(service.entries()) == 10
     head = service.there.ledger.head
-    for other in (slice(0, 4), slice(0, 6), slice(1, 6), slice(4, None, -1), slice(0, 1)):
-        reply = batch(service, X[other], key="batch")
-        assert (reply.status_code, reply.json()["code"]) == (409, "key_conflict"), other
+    for part in (slice(0, 4), slice(0, 6), slice(1, 6), slice(4, None, -1), slice(0, 1)):
+        reply = batch(service, X[part], key="batch")
+        assert (reply.status_code, reply.json()["code"]) == (409, "key_conflict"), part
     assert service.there.ledger.head == head
 
 
@@ -231,14 +231,14 @@ def test_what_fails_before_the_charge_is_told_in_one_form_and_costs_nothing(serv
         reply = service.label(key="k")
         failed = {"ok": False, "code": "failed", "error": WORDS["failed"]}
         assert (reply.status_code, reply.json()) == (500, failed)
-    with contextlib.closing(sqlite3.connect(service.there.ledger.path, isolation_level=None)) as other:
+    with contextlib.closing(sqlite3.connect(service.there.ledger.path, isolation_level=None)) as connection:
         service.there.ledger._store._db.execute("PRAGMA busy_timeout = 50")
-        other.execute("BEGIN IMMEDIATE")
+        connection.execute("BEGIN IMMEDIATE")
         for _ in range(2):
             reply = service.label(key="k")
             assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
             assert reply.headers["retry-after"] == "2"
-        other.execute("ROLLBACK")
+        connection.execute("ROLLBACK")
     assert service.entries() == []
     assert service.label(key="k").status_code == 200
 
@@ -248,17 +248,17 @@ def test_logs_hold_no_secret_no_row_and_no_label(service, monkeypatch, caplog, c
     row = [739.25, 7391.5, 73917.25]
     codes = [service.label(row, key="canary-key").status_code]
     with service.http() as http:
-        asked = {"idempotency-key": "canary-key", "content-type": "application/json"}
-        codes.append(http.post("/v1/label", content=b"canary-body {", headers=asked).status_code)
+        headers = {"idempotency-key": "canary-key", "content-type": "application/json"}
+        codes.append(http.post("/v1/label", content=b"canary-body {", headers=headers).status_code)
         monkeypatch.setattr(service.there, "budget", lambda _: float("canary-value"))
         codes.append(http.get("/v1/budget").status_code)
     assert codes == [200, 400, 500]
     ours = [record for record in caplog.records if record.name.split(".")[0] == "ostraka"]
-    said = "\n".join(map(caplog.handler.format, ours)) + "".join(capfd.readouterr())
-    assert "unexpected ValueError" in said
+    log = "\n".join(map(caplog.handler.format, ours)) + "".join(capfd.readouterr())
+    assert "unexpected ValueError" in log
     secrets = [*service.keys.values(), "canary", "7391.5", "73917.25", PEPPER.hex()]
-    assert [secret for secret in secrets if secret in said] == []
-    assert not re.search(rf"\b({'|'.join(CLASSES)})\b", said)
+    assert [secret for secret in secrets if secret in log] == []
+    assert not re.search(rf"\b({'|'.join(CLASSES)})\b", log)
 
 
 def test_metrics_count_refusals_for_the_client_whose_key_it_was_and_tell_no_label(shared):
@@ -318,10 +318,10 @@ def test_replies_fit_their_description(shared):
 def test_a_category_that_the_public_rows_did_not_have_is_refused_and_no_cell_is_quoted():
     columns = ColumnTransformer([("kinds", OneHotEncoder(handle_unknown="ignore"), [1])])
     encoder = columns.fit(np.array([[1, "Private"], [2, "State"]], dtype=object))
-    known = known_texts(SimpleNamespace(encoder=encoder, columns=("age", "work")))
-    assert known == {"work": frozenset({"Private", "State"})}
+    texts = known_texts(SimpleNamespace(encoder=encoder, columns=("age", "work")))
+    assert texts == {"work": frozenset({"Private", "State"})}
     assert known_texts(SimpleNamespace(encoder=None, columns=("age",))) == {}
-    read = Rows(("age", "work"), (True, False), most=4, categories=known).read
+    read = Rows(("age", "work"), (True, False), most=4, categories=texts).read
     assert read(b'{"row": [39, "State"]}') == ([[39, "State"]], True)
     for rows_, words in (
         (

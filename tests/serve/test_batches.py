@@ -33,8 +33,8 @@ class Voter:
         self.batches.append([row[0] for row in features.tolist()])
         self.began.set()
         assert self.may_go.wait(PATIENCE)
-        asked = requests([Drawn(f"{n:02x}", 1, MECHANISM) for n in range(len(features))])
-        return [Receipt(seq=n, head="ab", answer=each.answer, left=1.0) for n, each in enumerate(asked)]
+        charges = requests([Drawn(f"{n:02x}", 1, MECHANISM) for n in range(len(features))])
+        return [Receipt(seq=n, head="ab", answer=charge.answer, left=1.0) for n, charge in enumerate(charges)]
 
 
 def batches(play):
@@ -86,10 +86,10 @@ def test_a_batcher_that_is_closed_answers_what_was_asked_before():
     async def run():
         batcher = Batcher(Voter(), None, stop=lambda error: None)
         batcher.start()
-        asked = asyncio.create_task(batcher.ask("ann", "k", [[1]]))
+        question = asyncio.create_task(batcher.ask("ann", "k", [[1]]))
         await asyncio.sleep(0)
         await batcher.close()
-        return await asyncio.wait_for(asked, PATIENCE)
+        return await asyncio.wait_for(question, PATIENCE)
 
     (receipt,) = asyncio.run(run())
     assert receipt.answer == 1
@@ -99,6 +99,6 @@ def test_requests_beyond_the_most_rows_of_a_batch_are_answered_in_several():
     async def play(ask, _):
         await asyncio.gather(*map(ask, range(700)))
 
-    found = batches(play)
-    assert [len(each) for each in found] == [512, 188]
-    assert [*found[0], *found[1]] == list(range(700))
+    batch_sizes = batches(play)
+    assert [len(batch) for batch in batch_sizes] == [512, 188]
+    assert [*batch_sizes[0], *batch_sizes[1]] == list(range(700))

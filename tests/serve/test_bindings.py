@@ -23,10 +23,10 @@ def test_a_ledger_counts_for_its_teachers_noise_and_secret_only(tmp_path, saved)
     deploy(tmp_path, saved, budget=budget).there.ledger.close()
 
     def refused(words, *, sha256=saved.sha256, **changes):
-        other = dataclasses.replace(saved, **changes)
-        object.__setattr__(other, "sha256", sha256)
+        changed = dataclasses.replace(saved, **changes)
+        object.__setattr__(changed, "sha256", sha256)
         with pytest.raises(LedgerError, match=words):
-            deploy(tmp_path, other, budget=budget)
+            deploy(tmp_path, changed, budget=budget)
 
     refused("other noise", mechanism=GNMax(sigma=31.0))
     refused("other noise", mechanism=LNMax(scale=30.0))
@@ -73,10 +73,10 @@ def test_a_question_has_one_answer_across_clients_keys_spellings_and_restarts(tm
     answers, spent_after = set(), []
     for _ in range(2):
         with serving(deploy(tmp_path, saved)) as service:
-            for number, each in enumerate(spelled):
+            for number, spelling in enumerate(spelled):
                 for who in ("alice", "bob"):
                     key = f"{number}-{os.urandom(4).hex()}"
-                    answers.add(service.label(each, key=key, who=who).json()["label"])
+                    answers.add(service.label(spelling, key=key, who=who).json()["label"])
             spent_after.append(service.there.ledger.epsilon())
             assert len({entry.digest for entry in service.entries()}) == 1
     assert len(answers) == 1
@@ -87,16 +87,16 @@ def test_a_question_asked_before_cannot_be_distinguished_from_a_new_one(service)
     X = rows(3, seed=11)
     service.label(X[0], key="k", who="bob")
     with service.http() as http:
-        left = [http.get("/v1/budget").json()["spent"]]
+        spending = [http.get("/v1/budget").json()["spent"]]
         replies = []
         for number, row in enumerate((X[0], X[1])):
             replies.append(service.label(row, key=f"k{number}"))
-            left.append(http.get("/v1/budget").json()["spent"])
-    known, new = replies
+            spending.append(http.get("/v1/budget").json()["spent"])
+    repeat, new = replies
     price = service.there.saved.mechanism.curve()
-    assert left == [pytest.approx((n * price).epsilon(1e-6) if n else 0.0, rel=1e-6) for n in range(3)]
-    assert known.headers.keys() == new.headers.keys()
-    assert re.sub(r'"[0-9a-z]+"|\d+', "…", known.text) == re.sub(r'"[0-9a-z]+"|\d+', "…", new.text)
+    assert spending == [pytest.approx((n * price).epsilon(1e-6) if n else 0.0, rel=1e-6) for n in range(3)]
+    assert repeat.headers.keys() == new.headers.keys()
+    assert re.sub(r'"[0-9a-z]+"|\d+', "…", repeat.text) == re.sub(r'"[0-9a-z]+"|\d+', "…", new.text)
     first, second = (reply.json()["receipt"]["seq"] for reply in replies)
     assert second == first + 1
 

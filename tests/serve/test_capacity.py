@@ -39,18 +39,18 @@ def test_an_account_has_no_more_than_the_budget_and_an_unknown_one_has_nothing()
 
 def test_each_answer_says_how_many_more_there_are_and_that_many_are_given(tmp_path, saved):
     with serving(deploy(tmp_path, saved, epsilon=1.2, clients={"alice": 40.0, "bob": 0.9})) as service:
-        left, answered = [], 0
+        counts, answered = [], 0
         for n, row in enumerate(rows(60, seed=4)):
             reply = service.label(row, key=f"k{n}", who=("alice", "bob")[n % 3 == 0])
             if reply.status_code == 200:
                 answered += 1
-                left.append(int(reply.headers["ostraka-answers-left"]))
+                counts.append(int(reply.headers["ostraka-answers-left"]))
         with service.http("olga") as http:
             budget = http.get("/v1/budget").json()
         assert budget["answers_left"] == 0
         assert budget["seconds_to_empty"] == 0
-        assert left[-1] == 0
-        promised = {more + n for n, more in enumerate(left, 1) if more and n % 3 == 2}
+        assert counts[-1] == 0
+        promised = {count + n for n, count in enumerate(counts, 1) if count and n % 3 == 2}
         assert promised == {answered}
 
 
@@ -61,7 +61,7 @@ def test_the_budget_says_what_it_still_buys(shared):
     with shared.http("olga") as http:
         budget = http.get("/v1/budget").json()
         text = http.get("/metrics").text
-    clients = {each["client"]: each for each in budget["clients"]}
+    clients = {entry["client"]: entry for entry in budget["clients"]}
     assert mine["answers_left"] == clients["alice"]["answers_left"]
     with shared.http("bob") as http:
         assert http.get("/v1/budget").json()["client"] == "bob"  # who is not the first of them
@@ -80,35 +80,35 @@ class Paying:
 def test_counts_are_counted_down_between_two_looks_and_last_as_long_as_the_rate_says():
     now = [0.0]
     rate = [0.0]
-    left = AnswersLeft(Paying(), PRICE, rate=lambda _: rate[0], clock=lambda: now[0])
-    assert (left.known(), left.of(), left.seconds_to_empty()) == (None, 0, None)
+    meter = AnswersLeft(Paying(), PRICE, rate=lambda _: rate[0], clock=lambda: now[0])
+    assert (meter.known(), meter.of(), meter.seconds_to_empty()) == (None, 0, None)
     rate[0] = 0.5
-    assert (left.work_out(), left.work_out("ann")) == (100, 40)
-    left.given("ann", 45)
-    assert (left.of(), left.of("ann")) == (55, 0)
+    assert (meter.work_out(), meter.work_out("ann")) == (100, 40)
+    meter.given("ann", 45)
+    assert (meter.of(), meter.of("ann")) == (55, 0)
     now[0] = 90.0
-    assert left.stale()
-    assert left.seconds_to_empty() == 110.0
-    assert left.seconds_to_empty("ann") == 0.0
+    assert meter.stale()
+    assert meter.seconds_to_empty() == 110.0
+    assert meter.seconds_to_empty("ann") == 0.0
     rate[0] = 0.0
-    left.work_out()
-    assert left.seconds_to_empty() is None
+    meter.work_out()
+    assert meter.seconds_to_empty() is None
 
 
 def test_answers_given_while_a_count_is_worked_out_are_not_missed():
     class Slow(Paying):
         def uses_left(self, price, *, account):
-            found = super().uses_left(price, account=account)
-            left.given("ann", 5)  # charged after the ledger was read
-            return found
+            n_uses = super().uses_left(price, account=account)
+            meter.given("ann", 5)  # charged after the ledger was read
+            return n_uses
 
-    left = AnswersLeft(Slow(), PRICE, rate=lambda _: 0.0)
-    assert left.work_out("ann") == 35
-    assert left.of("ann") == 35
+    meter = AnswersLeft(Slow(), PRICE, rate=lambda _: 0.0)
+    assert meter.work_out("ann") == 35
+    assert meter.of("ann") == 35
 
 
 def test_answers_given_just_before_a_count_is_kept_are_not_missed():
-    late = threading.Thread(target=lambda: left.given("ann", 5))
+    late = threading.Thread(target=lambda: meter.given("ann", 5))
 
     def clock():
         if not late.ident:
@@ -116,17 +116,17 @@ def test_answers_given_just_before_a_count_is_kept_are_not_missed():
             late.join(0.05)
         return 0.0
 
-    left = AnswersLeft(Paying(), PRICE, rate=lambda _: 0.0, clock=clock)
-    left.work_out("ann")
+    meter = AnswersLeft(Paying(), PRICE, rate=lambda _: 0.0, clock=clock)
+    meter.work_out("ann")
     late.join()
-    assert left.of("ann") == 35
+    assert meter.of("ann") == 35
 
 
 def test_many_requests_at_once_work_the_answers_left_out_once(service, monkeypatch):
-    worked, left = [], service.there.answers_left
-    once = left.work_out
-    left._left.clear()
-    monkeypatch.setattr(left, "work_out", lambda who="": (worked.append(who), once(who)))
+    worked, counts = [], service.there.answers_left
+    once = counts.work_out
+    counts._left.clear()
+    monkeypatch.setattr(counts, "work_out", lambda who="": (worked.append(who), once(who)))
     monkeypatch.setattr("ostraka.serve.deployment.PATIENCE", 120.0)  # on a busy machine
     with ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda n: service.label([n / 10, 0.0, 0.0], key=f"k{n}"), range(16)))
@@ -145,12 +145,12 @@ def test_health_is_not_readiness(service, monkeypatch):
     assert both() == [200, 200]
     assert service.there.ledger.head == head
     service.there.ledger._store._db.execute("PRAGMA busy_timeout = 20")
-    with contextlib.closing(sqlite3.connect(service.there.ledger.path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with contextlib.closing(sqlite3.connect(service.there.ledger.path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
         assert both() == [200, 503]
         with service.http(None) as http:
             assert http.get("/ready").json()["error"] == "the ledger cannot be charged (LedgerUnavailable)"
-        other.execute("ROLLBACK")
+        connection.execute("ROLLBACK")
     assert both() == [200, 200]
     for broken in (
         lambda patch: patch.setattr(_capacity, "_LEAST_SPACE", 2**70),

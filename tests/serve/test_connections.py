@@ -49,8 +49,8 @@ def test_a_request_that_is_ambiguous_or_endless_is_not_answered(service):
     assert [case for case, reply in replies.items() if b"200 OK" in reply] == []
     assert {replies[case] for case in AMBIGUOUS if "endless" in case} == {b""}  # left without a wait
     assert service.entries() == []
-    whole = CHUNKED + JSON + BEARER + b"Connection: close\r\n\r\n" + WHOLE + b"\r\n"
-    assert talk(service, whole).startswith(b"HTTP/1.1 200 OK")
+    complete_request = CHUNKED + JSON + BEARER + b"Connection: close\r\n\r\n" + WHOLE + b"\r\n"
+    assert talk(service, complete_request).startswith(b"HTTP/1.1 200 OK")
 
 
 def test_a_connection_that_was_answered_may_rest(service):
@@ -110,9 +110,11 @@ class Counted:
 
 
 def test_a_reply_is_written_in_one_piece(service, monkeypatch):
-    written, made = [], _Conversation.connection_made
+    written, plain_made = [], _Conversation.connection_made
     monkeypatch.setattr(
-        _Conversation, "connection_made", lambda self, given: made(self, Counted(given, written))
+        _Conversation,
+        "connection_made",
+        lambda self, transport: plain_made(self, Counted(transport, written)),
     )
     reply = service.label(key="k")
     assert reply.status_code == 200
@@ -121,10 +123,10 @@ def test_a_reply_is_written_in_one_piece(service, monkeypatch):
 
 
 def test_the_answer_to_head_has_no_body_and_the_connection_goes_on(service):
-    asked = b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n" + HEALTH.replace(
+    requests = b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n" + HEALTH.replace(
         b"Host", b"Connection: close\r\nHost"
     )
-    first, second = talk(service, asked).split(b"\r\n\r\n", 1)
+    first, second = talk(service, requests).split(b"\r\n\r\n", 1)
     assert first.startswith(b"HTTP/1.1 405 ")
     assert second.startswith(b"HTTP/1.1 200 ")
     assert second.endswith(b'{"ok": true}')

@@ -15,12 +15,12 @@ KINDS = {"handle_unknown": "infrequent_if_exist", "sparse_output": False}
 def cells(n: int, *, seed: int) -> np.ndarray:
     """Numbers in columns 0 and 2, texts in 1 and 3, the second with many rare ones."""
     rng = np.random.default_rng(seed)
-    found = np.empty((n, 4), dtype=object)
-    found[:, 0] = rng.normal(40, 13, n)
-    found[:, 1] = rng.choice(["Private", "State", "None"], n)
-    found[:, 2] = rng.integers(0, 10**12, n)
-    found[:, 3] = [f"code-{number}" for number in rng.geometric(0.2, n)]
-    return found
+    table = np.empty((n, 4), dtype=object)
+    table[:, 0] = rng.normal(40, 13, n)
+    table[:, 1] = rng.choice(["Private", "State", "None"], n)
+    table[:, 2] = rng.integers(0, 10**12, n)
+    table[:, 3] = [f"code-{number}" for number in rng.geometric(0.2, n)]
+    return table
 
 
 def fitted(numbers, kinds=(1, 3), *, places=(0, 2), **options):
@@ -44,9 +44,9 @@ def test_features_are_those_of_scikit_learn_to_the_bit(encoder):
     compiled = CompiledEncoder.of(encoder, 4)
     assert compiled is not None
     for n in (1, 7, 300):
-        asked = cells(n, seed=n)
-        asked[0, 3] = "never seen"
-        assert np.array_equal(compiled(asked.tolist()), encoder.transform(asked))
+        rows = cells(n, seed=n)
+        rows[0, 3] = "never seen"
+        assert np.array_equal(compiled(rows.tolist()), encoder.transform(rows))
 
 
 @pytest.mark.parametrize(

@@ -74,15 +74,15 @@ def test_the_module_makes_what_anybody_with_its_key_would(module):
     ],
 )
 def test_a_module_that_makes_none_is_told_without_the_pin(module, old, new, words):
-    with pytest.raises(ValueError, match=f"OSTRAKA_PEPPER: .*({words})") as told:
+    with pytest.raises(ValueError, match=f"OSTRAKA_PEPPER: .*({words})") as refusal:
         pepper({"OSTRAKA_PEPPER": module.replace(old, new)})
-    assert PIN not in str(told.value)
+    assert PIN not in str(refusal.value)
 
 
 def test_a_wrong_pin_is_told_without_it(module, tmp_path):
     wrong = tmp_path / "a+pin"  # a plus is no space in such an address (RFC 7512)
     wrong.write_text("31337")
     address = module.partition("&")[0] + f"&pin-source={wrong}"
-    with pytest.raises(ValueError, match="PinIncorrect") as told:
+    with pytest.raises(ValueError, match="PinIncorrect") as refusal:
         pepper({"OSTRAKA_PEPPER": address})
-    assert "31337" not in str(told.value)
+    assert "31337" not in str(refusal.value)

@@ -69,26 +69,29 @@ def test_a_changed_key_is_none_and_every_key_is_compared_in_constant_time_known_
         b"ostraka_000000000000_" + b"A" * 43,
     ]
 
-    def noted(one, other):
-        compared.append((len(one), len(other)))
-        return compare(one, other)
+    def noted(left_bytes, right_bytes):
+        compared.append((len(left_bytes), len(right_bytes)))
+        return compare(left_bytes, right_bytes)
 
     monkeypatch.setattr(hmac, "compare_digest", noted)
-    holders = [ring.holder(each) for each in (key.encode(), *(one.encode() for one in changed), *odd)]
+    holders = [
+        ring.holder(credential)
+        for credential in (key.encode(), *(variant.encode() for variant in changed), *odd)
+    ]
     assert holders == [Holder("alice", CLIENT)] + [None] * 9
     assert compared == [(32, 32)] * 10
 
 
 def test_rotation_overlaps_until_the_old_key_is_revoked_and_other_processes_see_it(ring, tmp_path):
-    other = Keyring(tmp_path / "keys.json", PEPPER)
+    second_ring = Keyring(tmp_path / "keys.json", PEPPER)
     old = ring.add("alice", role=CLIENT, epsilon=2.0).encode()
     new = ring.rotate("alice").encode()
     assert ring.holder(old) == ring.holder(new) == Holder("alice", CLIENT)
     ring.revoke("alice", number=old.split(b"_")[1].decode())
     assert (ring.holder(old), ring.holder(new)) == (None, Holder("alice", CLIENT))
-    assert other.holder(new) is None
-    assert [other.refresh(), other.refresh()] == [True, False]
-    assert other.holder(new) == Holder("alice", CLIENT)
+    assert second_ring.holder(new) is None
+    assert [second_ring.refresh(), second_ring.refresh()] == [True, False]
+    assert second_ring.holder(new) == Holder("alice", CLIENT)
     ring.revoke("alice")
     assert ring.holder(new) is None
     assert ring.kept["alice"].epsilon == 2.0, "its account stays"
@@ -158,9 +161,9 @@ def test_keys_change_while_the_service_runs_and_none_is_valid_while_their_file_c
     monkeypatch.setattr("ostraka.serve.deployment._LOOK", 0.1)
     with serving(deploy(tmp_path, saved)) as service:
         path = tmp_path / "service" / "keys.json"
-        other = Keyring(path, PEPPER)
-        service.keys["carol"] = other.add("carol", role=CLIENT, epsilon=20.0)
-        other.revoke("bob")
+        second_ring = Keyring(path, PEPPER)
+        service.keys["carol"] = second_ring.add("carol", role=CLIENT, epsilon=20.0)
+        second_ring.revoke("bob")
         assert eventually(lambda: service.label(key="k", who="carol"), 200).status_code == 200
         assert eventually(lambda: service.label(key="k", who="bob"), 401).status_code == 401
         before = path.read_text()
@@ -202,13 +205,13 @@ def test_a_grant_of_unknown_outcome_stops_the_service(tmp_path, saved, monkeypat
 
 
 def test_a_secret_may_come_from_a_command_which_sees_no_other_secret(tmp_path):
-    seen = tmp_path / "seen"
-    program = f"import os; open({str(seen)!r}, 'w').write(repr(sorted(os.environ))); print('cd' * 32)"
+    log_file = tmp_path / "seen"
+    program = f"import os; open({str(log_file)!r}, 'w').write(repr(sorted(os.environ))); print('cd' * 32)"
     environment = {"OSTRAKA_PEPPER": "ab" * 32, "PATH": "/bin", "HOME": "/nowhere"}
     environment["OSTRAKA_LEDGER_SECRET"] = f"exec:{sys.executable} -c {shlex.quote(program)}"
     assert secret_in(environment, "OSTRAKA_LEDGER_SECRET") == b"\xcd" * 32
-    assert "HOME" in seen.read_text()
-    assert "OSTRAKA" not in seen.read_text()
+    assert "HOME" in log_file.read_text()
+    assert "OSTRAKA" not in log_file.read_text()
     assert secret_in(environment, "OSTRAKA_ANSWERS_SECRET") is None
 
 

@@ -50,7 +50,7 @@ def neighbours(**how) -> NeighbourVoter:
 
 def answers(service, questions, *, key="q", who="alice") -> list[dict]:
     """Labels with receipts, one request a question."""
-    replies = [service.label(one, key=f"{key}{n}", who=who) for n, one in enumerate(questions)]
+    replies = [service.label(question, key=f"{key}{n}", who=who) for n, question in enumerate(questions)]
     assert [reply.status_code for reply in replies] == [200] * len(replies), replies[0].text
     return [reply.json() for reply in replies]
 
@@ -116,8 +116,8 @@ def test_people_keep_one_ballot_after_a_round_trip(tmp_path):
     before.fit(X, Y, people, classes=CLASSES)
     saved = kept(tmp_path, before, GNMax(sigma=2.0), **NUMBERS)
     assert saved.adjacency.unit == "person"
-    one, other = (voter.sampled_votes(ASKED, n_trials=1) for voter in (before, saved.ensemble))
-    np.testing.assert_array_equal(one, other)
+    first, second = (voter.sampled_votes(ASKED, n_trials=1) for voter in (before, saved.ensemble))
+    np.testing.assert_array_equal(first, second)
 
 
 def test_a_mechanism_that_hides_less_than_the_votes_tell_is_refused():
@@ -132,19 +132,19 @@ def test_other_noise_is_sampled_as_the_votes_are_and_parties_keep_theirs(tmp_pat
     monkeypatch.setenv("OSTRAKA_PEPPER", PEPPER.hex())
     budget = ("--epsilon", "500", "--delta", "1e-6", "--check", "--json")
     kept(tmp_path, neighbours(), Subsampled(mechanism=GNMax(sigma=2.0), sampling_rate=0.5), **NUMBERS)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as ending:
         main(["serve", str(tmp_path), "--sigma", "3", "--screen", "8", "2", *budget])
-    assert left.value.code == 0
-    other = json.loads(capsys.readouterr().out)
-    assert other["mechanism"] == repr(Subsampled(mechanism=GNMax(sigma=3.0), sampling_rate=0.5))
+    assert ending.value.code == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["mechanism"] == repr(Subsampled(mechanism=GNMax(sigma=3.0), sampling_rate=0.5))
     screen = Threshold(at=8.0, sigma=2.0)
-    assert other["screen"] == repr(Subsampled(mechanism=screen, sampling_rate=0.5))
-    here = PartyEnsemble.in_process(GaussianNB(), [(X, Y)] * 3, classes=CLASSES, sigma=1.0)
-    agreed = SavedTeachers(ensemble=here, mechanism=here.agreement.mechanism, **NUMBERS)
+    assert record["screen"] == repr(Subsampled(mechanism=screen, sampling_rate=0.5))
+    local_parties = PartyEnsemble.in_process(GaussianNB(), [(X, Y)] * 3, classes=CLASSES, sigma=1.0)
+    agreed = SavedTeachers(ensemble=local_parties, mechanism=local_parties.agreement.mechanism, **NUMBERS)
     monkeypatch.setattr(SavedTeachers, "load", lambda *_, **__: agreed)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as ending:
         main(["serve", str(tmp_path), "--sigma", "3", *budget])
-    assert (left.value.code, "they agreed on the noise" in capsys.readouterr().err) == (2, True)
+    assert (ending.value.code, "they agreed on the noise" in capsys.readouterr().err) == (2, True)
 
 
 @contextlib.contextmanager
@@ -153,7 +153,7 @@ def parties(noise="aggregator"):
     names, me = ("north", "south", "west"), Identity.fresh()
     identities = {name: Identity.fresh() for name in names}
     agreement = Agreement(
-        members={name: one.public_key for name, one in identities.items()},
+        members={name: identity.public_key for name, identity in identities.items()},
         aggregator=me.public_key,
         classes=tuple(CLASSES),
         n_features=3,
@@ -197,10 +197,10 @@ def test_parties_that_spend_with_each_round_are_not_served(tmp_path):
 
 
 def test_parties_in_this_process_and_prompts_of_a_function_are_not_saved(tmp_path):
-    here = PartyEnsemble.in_process(GaussianNB(), [(X, Y)] * 3, classes=CLASSES, sigma=1.0)
+    local_parties = PartyEnsemble.in_process(GaussianNB(), [(X, Y)] * 3, classes=CLASSES, sigma=1.0)
     with pytest.raises(ValueError, match="run each with PartyServer"):
-        kept(tmp_path, here, here.agreement.mechanism, **NUMBERS)
-    made_up = PromptEnsemble(lambda asked: asked, model="m", classes=["bad", "good"], n_teachers=2)
+        kept(tmp_path, local_parties, local_parties.agreement.mechanism, **NUMBERS)
+    made_up = PromptEnsemble(lambda prompts: prompts, model="m", classes=["bad", "good"], n_teachers=2)
     made_up.fit(["a", "b"], ["bad", "good"])
     with pytest.raises(ValueError, match="a function cannot be"):
         kept(tmp_path, made_up, GNMax(sigma=1.0), **TEXT)
@@ -219,11 +219,11 @@ def test_prompts_answer_texts_and_every_question_takes_as_many_requests(tmp_path
         assert (saved.kind, saved.n_ballots) == ("prompts", 8)
         with serving(deploy(tmp_path, saved, budget=GENEROUS, clients=RICH)) as service:
             assert labels(answers(service, [["a caf\u00e9 of joy"], ["so dull"]])) == ["good", "bad"]
-            asked = len(model.seen)
-            assert asked == 2 * (8 + 1)
+            n_requests = len(model.seen)
+            assert n_requests == 2 * (8 + 1)
             again = answers(service, [["a cafe\u0301 of joy"]], key="again", who="bob")  # decomposed
             assert labels(again) == ["good"]
-            assert len(model.seen) == asked + 9
+            assert len(model.seen) == n_requests + 9
             assert [entry.uses for entry in service.entries()] == [1, 1, 0]
             assert service.label([3.0], key="number").json()["code"] == "bad_schema"
     written = json.loads((tmp_path / "teachers" / "manifest.json").read_text())

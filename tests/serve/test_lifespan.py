@@ -29,13 +29,13 @@ def served(events):
         events.append("closed")
 
     rows = Rows(("a",), (True,), most=1)
-    there = SimpleNamespace(
+    deployment = SimpleNamespace(
         start=lambda: None, close=close, rows=rows, classes=["yes", "no"], settings=Settings(), keys=None
     )
-    return Application(there)
+    return Application(deployment)
 
 
-def live(served, events, *, drawn=lambda: None):
+def live(served, events, *, draw=lambda: None):
     """Start and stop an application as its server does; its first page ends after the start, or in 0.2 s."""
 
     async def both():
@@ -47,7 +47,7 @@ def live(served, events, *, drawn=lambda: None):
     def overview(_):
         released.wait(0.2)
         events.append("drawn")
-        drawn()
+        draw()
 
     released = threading.Event()
     with pytest.MonkeyPatch.context() as patched:
@@ -77,7 +77,7 @@ def test_the_ledger_is_closed_in_the_end_though_no_page_can_be_drawn(served, eve
         raise error
 
     with caplog.at_level(logging.INFO, "ostraka.service"):
-        live(served, events, drawn=drawn)
+        live(served, events, draw=drawn)
     assert events == WHOLE
     assert "canary7391" not in caplog.text
     assert (logged in caplog.text) if logged else not caplog.text

@@ -102,10 +102,14 @@ def test_a_public_key_is_no_shared_secret_and_none_is_no_signature(provider, tok
     assert tokens.subject(jwt.encode(content, None, algorithm="none", headers=head).encode()) is None
     (listed,) = (key for key in json.loads(provider.file.read_text())["keys"] if key["kid"] == "RS256")
     pem = provider.keys["RS256"].public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    for known in (pem, json.dumps(listed).encode(), listed["n"].encode()):  # the library signs none of these
+    for public_bytes in (
+        pem,
+        json.dumps(listed).encode(),
+        listed["n"].encode(),
+    ):  # the library signs none of these
         parts = [{"alg": "HS256", **head}, content]
         signed = b".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts)
-        mac = base64.urlsafe_b64encode(hmac.digest(known, signed, "sha256")).rstrip(b"=")
+        mac = base64.urlsafe_b64encode(hmac.digest(public_bytes, signed, "sha256")).rstrip(b"=")
         assert tokens.subject(signed + b"." + mac) is None
     crossed = provider.token(name="ES256", head={"kid": "RS256"})  # one key's signature under another's name
     assert tokens.subject(crossed.encode()) is None
@@ -176,8 +180,8 @@ def owners(tmp_path_factory, saved, tokens):
     for name in ("olga-maria", "petra"):
         assert ring.add(name, role="owner", subject=SUBJECTS[name.partition("-")[0]], by="olga") == ""
     service.there.keys.refresh()
-    with serving(service, tokens=tokens) as one:
-        yield one
+    with serving(service, tokens=tokens) as running_service:
+        yield running_service
 
 
 def asked(service, credential, path="/v1/budget", *, content=None):

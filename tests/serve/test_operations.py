@@ -63,9 +63,9 @@ def typed(line: str) -> str:
         subprocess.run(["bash", "-c", line], check=True)
         return ""
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ending:
         ostraka.cli.main(shlex.split(words)[1:])
-    assert left.value.code == 0, f"{line}: {err.getvalue()}"
+    assert ending.value.code == 0, f"{line}: {err.getvalue()}"
     if target:
         Path(target).write_text(out.getvalue())
     return out.getvalue()
@@ -155,27 +155,29 @@ def test_the_runbook_typed_in_a_clean_root_ends_in_a_charged_answer_over_tls(run
 
 def test_nothing_is_installed_by_a_name_that_is_not_ours():
     """``ostraka`` on PyPI may be a stranger's: the checkout or a wheel's file is installed."""
-    told = re.compile(r"(?:pipx?|uv|uvx) (?:tool )?(?:install|add)[^`\n]*?[ '\"]ostraka(?:\[|['\"`\s]|$)")
-    assert told.search("pip install 'ostraka[plots]'")
-    assert told.search("pip install -U ostraka")
-    assert not told.search("pip install ./ostraka")
+    command_pattern = re.compile(
+        r"(?:pipx?|uv|uvx) (?:tool )?(?:install|add)[^`\n]*?[ '\"]ostraka(?:\[|['\"`\s]|$)"
+    )
+    assert command_pattern.search("pip install 'ostraka[plots]'")
+    assert command_pattern.search("pip install -U ostraka")
+    assert not command_pattern.search("pip install ./ostraka")
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.py")]
     sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".j2", ".pyi"}]
     named = {
-        (path.name, found[0])
+        (path.name, match[0])
         for path in (*pages, *sources)
         if path.name != "CHANGELOG.md"
-        for found in [told.search(path.read_text(encoding="utf-8"))]
-        if found
+        for match in [command_pattern.search(path.read_text(encoding="utf-8"))]
+        if match
     }
     assert named == set()
 
 
 def test_a_service_moves_to_another_machine_with_its_head_and_its_answers(tmp_path, saved):
-    there, here = tmp_path / "there", tmp_path / "here"
-    there.mkdir()
+    target, source = tmp_path / "there", tmp_path / "here"
+    target.mkdir()
     X = rows(40, seed=9)
-    with serving(deploy(there, saved)) as service:
+    with serving(deploy(target, saved)) as service:
         stop, replies = threading.Event(), []
 
         def load():
@@ -185,8 +187,8 @@ def test_a_service_moves_to_another_machine_with_its_head_and_its_answers(tmp_pa
 
         worker = threading.Thread(target=load)
         worker.start()
-        secret = (there / "service" / "ledger.secret").read_bytes()
-        path = there / "service" / "ledger.sqlite"
+        secret = (target / "service" / "ledger.secret").read_bytes()
+        path = target / "service" / "ledger.sqlite"
         copies = []
         while not stop.is_set():
             copies.append(back_up(path, tmp_path / f"copy{len(copies)}", secret=secret))
@@ -195,13 +197,13 @@ def test_a_service_moves_to_another_machine_with_its_head_and_its_answers(tmp_pa
         head = service.there.ledger.head
     assert copies[0].entries < final.entries
     assert final.head == head
-    shutil.copytree(there, here, ignore=shutil.ignore_patterns("ledger.sqlite*"))
-    place, anchor = here / "service" / "ledger.sqlite", here / "service" / "ledger.anchor"
+    shutil.copytree(target, source, ignore=shutil.ignore_patterns("ledger.sqlite*"))
+    place, anchor = source / "service" / "ledger.sqlite", source / "service" / "ledger.anchor"
     with pytest.raises(LedgerError, match="older copy"):
         restore(tmp_path / "copy0", place, secret=secret, anchor=anchor)
     assert not place.exists()
     assert restore(tmp_path / "final", place, secret=secret, anchor=anchor) == final
-    with serving(deploy(here, saved)) as moved:
+    with serving(deploy(source, saved)) as moved:
         (newest,) = moved.there.ledger.entries(after=final.entries - 1, limit=1)
         assert newest.head == head  # notes of the keys that this service makes follow it
         for n, row in enumerate(X[:5]):
@@ -210,8 +212,8 @@ def test_a_service_moves_to_another_machine_with_its_head_and_its_answers(tmp_pa
 
 
 def test_copies_do_not_overwrite_and_need_a_ledger_and_an_anchor(tmp_path, saved):
-    one = deploy(tmp_path, saved)
-    one.there.ledger.close()
+    deployment = deploy(tmp_path, saved)
+    deployment.there.ledger.close()
     secret = (tmp_path / "service" / "ledger.secret").read_bytes()
     path, copy = tmp_path / "service" / "ledger.sqlite", tmp_path / "copy"
     with pytest.raises(LedgerError, match="for PostgreSQL use pg_dump"):
@@ -227,8 +229,8 @@ def test_copies_do_not_overwrite_and_need_a_ledger_and_an_anchor(tmp_path, saved
         restore(copy, tmp_path / "new", secret=secret, anchor=tmp_path / "none")
     with pytest.raises(LedgerError, match="exists: move it away first"):
         restore(copy, path, secret=secret, anchor=f"{copy}.anchor")
-    with Ledger(copy, secret=secret, anchor=f"{copy}.anchor") as found:
-        found.verify()
+    with Ledger(copy, secret=secret, anchor=f"{copy}.anchor") as match:
+        match.verify()
 
 
 def test_the_unit_is_hardened_and_runs_the_same_command(run, monkeypatch):
@@ -244,17 +246,17 @@ def test_the_unit_is_hardened_and_runs_the_same_command(run, monkeypatch):
 
 
 def test_systemd_is_told_what_the_watchdog_wants_to_know(tmp_path, saved, monkeypatch):
-    said, ended = [], b"STATUS=the thread that answers has ended"
+    messages, ended = [], b"STATUS=the thread that answers has ended"
 
     def until(is_so):
         end = time.monotonic() + PATIENCE
         while not is_so():
-            assert time.monotonic() < end, said
+            assert time.monotonic() < end, messages
             time.sleep(0.01)
 
     def read():  # always: whoever tells a full socket waits
         while message := listening.recv(200):
-            said.append(message)
+            messages.append(message)
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
@@ -263,10 +265,10 @@ def test_systemd_is_told_what_the_watchdog_wants_to_know(tmp_path, saved, monkey
         reader = threading.Thread(target=read)
         reader.start()
         with serving(deploy(tmp_path, saved)) as service:
-            until(lambda: {b"WATCHDOG=1", b"STATUS=ready"} <= set(said))
+            until(lambda: {b"WATCHDOG=1", b"STATUS=ready"} <= set(messages))
             monkeypatch.setattr(type(service.there.readiness), "works", False)
-            until(lambda: said.count(ended) == 3)
-            assert b"WATCHDOG=1" not in said[said.index(ended) :]
+            until(lambda: messages.count(ended) == 3)
+            assert b"WATCHDOG=1" not in messages[messages.index(ended) :]
         _notify.notify("")
         reader.join()
 
@@ -314,7 +316,7 @@ def test_every_event_of_the_log_has_a_name_on_the_page():
         named |= set(
             re.findall(r'"event": "([a-z.]+)"|event = "([a-z.]+)"|else "([a-z]+\.[a-z]+)"', path.read_text())
         )
-    names = {name for found in named for name in found if name}
+    names = {name for match in named for name in match if name}
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     assert names >= {"ledger.moved", "charge.unknown", "witness.silent", "request"}
     assert [name for name in sorted(names) if f"| `{name}` |" not in page] == []
@@ -322,13 +324,13 @@ def test_every_event_of_the_log_has_a_name_on_the_page():
 
 def test_alert_rules_name_metrics_that_exist(shared):
     with shared.http("olga") as http:
-        known = set(re.findall(r"^(ostraka_\w+)", http.get("/metrics").text, re.MULTILINE))
-    known |= {"ostraka_refusals_total"}
+        metrics = set(re.findall(r"^(ostraka_\w+)", http.get("/metrics").text, re.MULTILINE))
+    metrics |= {"ostraka_refusals_total"}
     yaml = pytest.importorskip("yaml", reason="comes with schemathesis")
     rules = yaml.safe_load(_operate.alerts())["groups"][0]["rules"]
     assert len(rules) >= 8
     for rule in rules:
-        assert set(re.findall(r"ostraka_\w+", rule["expr"])) <= known
+        assert set(re.findall(r"ostraka_\w+", rule["expr"])) <= metrics
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
 
 
@@ -342,9 +344,9 @@ def test_the_container_runs_as_a_user_without_rights():
 def test_the_commands_of_the_container_can_be_typed_and_its_check_sees_the_service(service):
     containerfile = (ROOT / "Containerfile").read_text()
     entry = json.loads(re.search(r"^ENTRYPOINT (.*)$", containerfile, re.MULTILINE)[1])
-    with redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as left:
+    with redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ending:
         ostraka.cli.main([*entry[1:2], "--help"])
-    assert left.value.code == 0
+    assert ending.value.code == 0
     assert {word for word in entry if word.startswith("--")} <= set(re.findall(r"--[\w-]+", out.getvalue()))
     extra = re.search(r"\.\[(\w+)\]", containerfile)[1]
     assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -379,9 +381,9 @@ def nginx(tmp_path, service):
         f"{kind}_temp_path {tmp_path}/{kind}; "
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    whole = f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n"
-    whole += f"events {{}}\nhttp {{ access_log off; {spots}\n{written} }}\n"
-    (tmp_path / "nginx.conf").write_text(whole)
+    configuration = f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n"
+    configuration += f"events {{}}\nhttp {{ access_log off; {spots}\n{written} }}\n"
+    (tmp_path / "nginx.conf").write_text(configuration)
     process = subprocess.Popen([program, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")])
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and process.poll() is None:
@@ -442,12 +444,12 @@ def test_a_drill_says_why_the_copy_does_not_start(run, monkeypatch, capsys):
     monkeypatch.setenv("OSTRAKA_PEPPER", "ab" * 32)
     (run / "result.json").unlink()
     typed("ostraka serve run --epsilon 5 --delta 1e-6 --sigma 40 --check")
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as ending:
         ostraka.cli.main(["drill", "run", "--sigma", "41"])
-    assert left.value.code == 1
-    assert "did not start" in (said := capsys.readouterr().err)
-    assert "other noise" in said
-    with pytest.raises(SystemExit) as left:
+    assert ending.value.code == 1
+    assert "did not start" in (refusal := capsys.readouterr().err)
+    assert "other noise" in refusal
+    with pytest.raises(SystemExit) as ending:
         ostraka.cli.main(["drill", "elsewhere"])
-    assert left.value.code == 1
+    assert ending.value.code == 1
     assert "there is no ledger at elsewhere/service/ledger.sqlite" in capsys.readouterr().err

@@ -33,10 +33,10 @@ def expected(*tables, **settings):
 
 def test_public_labels_stand_for_private_ones(one_price, tables):
     """The best rule for these visits is right about nine times in ten, the commonest class half of them."""
-    told = expected(*tables)
-    assert told["done"] is True
-    assert told["basis"] == "public rows with their true labels stand for the private rows"
-    [[epsilon, (low, best, high)]] = told["ways"]["counts"]
+    forecast = expected(*tables)
+    assert forecast["done"] is True
+    assert forecast["basis"] == "public rows with their true labels stand for the private rows"
+    [[epsilon, (low, best, high)]] = forecast["ways"]["counts"]
     assert epsilon == 1.0
     assert 0.75 < low <= best <= high < 0.97
 
@@ -72,9 +72,9 @@ def test_rounds_are_not_for_people_and_what_has_no_hope_says_so(one_price, table
     private.write_text("\n".join(lines) + "\n")
     monkeypatch.setattr(outlook, "EPSILONS", (0.001, 1.0))
     monkeypatch.setattr(Outlook, "WAYS", ("counts", "rounds"))
-    told = expected(private, public, columns=Columns(label="ill", person="who"))
-    assert set(told["ways"]) == {"counts"}
-    assert told["ways"]["counts"][0] == [0.001, None]
+    forecast = expected(private, public, columns=Columns(label="ill", person="who"))
+    assert set(forecast["ways"]) == {"counts"}
+    assert forecast["ways"]["counts"][0] == [0.001, None]
 
 
 def test_it_ends_where_it_is_stopped(one_price, tables):

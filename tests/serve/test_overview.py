@@ -19,21 +19,21 @@ NOISE = GNMax(sigma=40.0)
 @pytest.fixture
 def ledger():
     """Two clients and nothing asked yet."""
-    with Ledger(":memory:", budget=Budget(epsilon=50.0, delta=1e-6)) as one:
+    with Ledger(":memory:", budget=Budget(epsilon=50.0, delta=1e-6)) as book:
         for name in ("alice", "bob"):
-            one.grant(name, budget_epsilon=20.0)
-        yield one
+            book.grant(name, budget_epsilon=20.0)
+        yield book
 
 
 def ask(ledger, *questions, start=0):
     """Questions as (client, name of the question, answer)."""
-    asked = [
+    requests = [
         ChargeRequest(
             account=who, key=f"{start + n}", digest=f"{name:064x}", cost=NOISE, reserve=NOISE, answer=answer
         )
         for n, (who, name, answer) in enumerate(questions)
     ]
-    for receipt in ledger.charge_each(asked, unit="row"):
+    for receipt in ledger.charge_each(requests, unit="row"):
         assert not isinstance(receipt, Exception)
 
 
@@ -68,11 +68,11 @@ def test_repeated_questions_come_most_often_asked_first(ledger):
 
 def test_a_price_that_rounds_to_nothing_is_looked_up_once(ledger, monkeypatch):
     cheap = GNMax(sigma=1e6)
-    asked = [
+    requests = [
         ChargeRequest(account="alice", key=f"{n}", digest=f"{n:064x}", cost=cheap, reserve=cheap, answer=0)
         for n in range(50)
     ]
-    ledger.charge_each(asked)
+    ledger.charge_each(requests)
     read, entries = [], type(ledger).entries
     monkeypatch.setattr(
         type(ledger), "entries", lambda self, **which: (read.append(which), entries(self, **which))[1]
@@ -86,9 +86,9 @@ def test_no_more_entries_are_fetched_than_are_wanted(ledger, monkeypatch):
     fetched, rows = [], type(ledger._store).rows
 
     def counted_rows(self, after, limit=None):
-        found = list(rows(self, after, limit))
-        fetched.append(len(found))
-        return iter(found)
+        batch = list(rows(self, after, limit))
+        fetched.append(len(batch))
+        return iter(batch)
 
     monkeypatch.setattr(type(ledger._store), "rows", counted_rows)
     assert [entry.seq for entry in ledger.entries(after=4, limit=1)] == [5]
@@ -99,8 +99,8 @@ def test_no_more_entries_are_fetched_than_are_wanted(ledger, monkeypatch):
 def test_the_latest_answers_come_newest_first_and_are_few(ledger):
     ask(ledger, *[("alice", n // 2, n % 2) for n in range(50)])
     latest = counted(ledger).latest()
-    assert [each.seq for each in latest] == list(range(52, 42, -1))
-    assert [each.repeated for each in latest[:4]] == [True, False, True, False]
+    assert [answer.seq for answer in latest] == list(range(52, 42, -1))
+    assert [answer.repeated for answer in latest[:4]] == [True, False, True, False]
     assert latest[0].epsilon == pytest.approx(NOISE.curve().epsilon(1e-6))
     assert latest[0].epsilon_after >= latest[-1].epsilon_after > latest[0].epsilon
 
@@ -174,7 +174,7 @@ def test_a_restart_goes_on_from_the_checkpoint_as_if_nothing_had_been(ledger, tm
     ask(ledger, ("bob", 99, 0), ("alice", 3, 0), start=100)
     for counts in (before, after):
         counts.catch_up(ledger)
-    assert [tuple(each) for each in after.plain()["history"]] == before.plain()["history"]
+    assert [tuple(point) for point in after.plain()["history"]] == before.plain()["history"]
     for name in ("seq", "answers", "abstained", "repeats", "costs"):
         assert getattr(after, name) == getattr(before, name), name
     assert after.repeated() == before.repeated()
@@ -195,11 +195,11 @@ def test_a_checkpoint_that_does_not_fit_is_not_used(ledger, tmp_path, wrong):
     if wrong == "garbage":
         path.write_bytes(b"0\n" + b"[" * 100_000)
     secret = b"t" * 32 if wrong == "secret" else b"s" * 32
-    with Ledger(":memory:", budget=Budget(epsilon=50.0, delta=1e-6)) as other:
-        other.grant("alice", budget_epsilon=1.0)
-        other.grant("bob", budget_epsilon=1.0)
-        ask(other, ("alice", 5, 0), ("bob", 6, 0))
-        counts = Checkpoint(path, secret).read(other if wrong == "ledger" else ledger)
+    with Ledger(":memory:", budget=Budget(epsilon=50.0, delta=1e-6)) as second:
+        second.grant("alice", budget_epsilon=1.0)
+        second.grant("bob", budget_epsilon=1.0)
+        ask(second, ("alice", 5, 0), ("bob", 6, 0))
+        counts = Checkpoint(path, secret).read(second if wrong == "ledger" else ledger)
     assert (counts.seq, counts.answers) == (0, {})
     right = Checkpoint(path, b"s" * 32).read(ledger)
     assert bool(right.seq) is (wrong in ("secret", "ledger"))
@@ -218,10 +218,10 @@ def test_a_service_that_ends_leaves_its_counts_to_the_next(tmp_path, saved):
 
 def test_the_service_tells_its_size_noise_and_clients(service):
     service.label(key="one")
-    seen = overview(service.there)
-    assert (seen.n_teachers, seen.n_classes, seen.ballot) == (40, 3, GNMax(sigma=30.0))
-    clients = [(client.name, client.answers, client.valid_keys) for client in seen.clients]
+    view = overview(service.there)
+    assert (view.n_teachers, view.n_classes, view.ballot) == (40, 3, GNMax(sigma=30.0))
+    clients = [(client.name, client.answers, client.valid_keys) for client in view.clients]
     assert clients == [("alice", 1, 1), ("bob", 0, 1)]
-    assert seen.relation == service.there.saved.adjacency.relation == "replace-one"
-    assert seen.ledger.counted == seen.ledger.entries == service.there.ledger.count()
-    assert seen.spent + seen.left == pytest.approx(seen.epsilon)
+    assert view.relation == service.there.saved.adjacency.relation == "replace-one"
+    assert view.ledger.counted == view.ledger.entries == service.there.ledger.count()
+    assert view.spent + view.left == pytest.approx(view.epsilon)

@@ -24,8 +24,8 @@ def owners(tmp_path, saved):
     ring = Keyring(tmp_path / "service" / "keys.json", PEPPER)
     service.keys |= {name: ring.add(name, role="owner") for name in ("petra", "quinn")}
     service.there.keys.refresh()
-    with serving(service) as one:
-        yield one
+    with serving(service) as running_service:
+        yield running_service
 
 
 def post(service, who, path, content):
@@ -66,10 +66,10 @@ def test_an_approval_counts_once_whoever_repeats_it_and_wherever(owners, saved, 
     assert first.status_code == 200
     owners.there.ledger.grant("alice", budget_epsilon=1.0, by="both")
     head = owners.there.ledger.head
-    for same in (path, f"/v1/grants/0{proposal}"):
-        assert post(owners, "petra", same, {}).json() == first.json()
-    other = post(owners, "quinn", path, {})
-    assert (other.status_code, other.json()["code"]) == (409, "proposal_ended")
+    for spelling in (path, f"/v1/grants/0{proposal}"):
+        assert post(owners, "petra", spelling, {}).json() == first.json()
+    second = post(owners, "quinn", path, {})
+    assert (second.status_code, second.json()["code"]) == (409, "proposal_ended")
     assert (owners.there.ledger.head, cap(owners)) == (head, 1.0)
     owners.there.ledger.verify()
 
@@ -123,18 +123,18 @@ class Authority:
         self.folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         self.file = folder / f"{name}.pem"
-        own = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), True)
+        builder = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), True)
         signs = x509.KeyUsage(*[place == 5 for place in range(9)])  # certificates
-        own = own.add_extension(signs, True)
-        self.file.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+        builder = builder.add_extension(signs, True)
+        self.file.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
     def _builder(self, subject, key):
         now = dt.datetime.now(dt.UTC)
         builder = x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
         builder = builder.not_valid_before(now - dt.timedelta(hours=1)).not_valid_after(now + dt.timedelta(1))
         # Python 3.13 refuses certificates that do not say which key signed them
-        own, signer = key.public_key(), self._key.public_key()
-        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(own), False)
+        public_key, signer = key.public_key(), self._key.public_key()
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), False)
         return builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), False)
 
     def issue(self, *names):
@@ -153,12 +153,12 @@ class Authority:
 def certified(tmp_path_factory, saved):
     """A service with TLS whose owners show certificates, and two authorities."""
     folder = tmp_path_factory.mktemp("certified")
-    bank, other = Authority(folder, "bank"), Authority(folder, "other")
+    bank, stranger = Authority(folder, "bank"), Authority(folder, "other")
     cert, key = bank.issue("localhost")
     with serving(
         deploy(folder, saved), tls={"certificate": cert, "key": key, "authority": bank.file}
     ) as service:
-        yield service, bank, other
+        yield service, bank, stranger
 
 
 def asked(certified, who, path, files=()):
@@ -183,8 +183,8 @@ def test_an_owner_needs_a_key_and_a_certificate_in_the_same_name(certified, path
 
 
 def test_clients_need_no_certificate_and_another_authority_ends_the_handshake(certified):
-    _, _, other = certified
+    _, _, stranger = certified
     assert asked(certified, "alice", "/v1/label") == 200
     assert asked(certified, "alice", "/v1/budget") == 200
     with pytest.raises(httpx.TransportError):
-        asked(certified, "olga", "/v1/budget", other.issue("olga"))
+        asked(certified, "olga", "/v1/budget", stranger.issue("olga"))

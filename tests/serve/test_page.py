@@ -37,8 +37,8 @@ class Text(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def text(seen: Overview) -> str:
-    return str(Text(render(seen)))
+def text(view: Overview) -> str:
+    return str(Text(render(view)))
 
 
 # What it says
@@ -95,8 +95,8 @@ SAYS_NOT = [
 
 
 def test_the_page_says_what_it_knows_and_no_more():
-    assert [words for seen, words in SAYS if words not in text(seen)] == []
-    assert [words for seen, words in SAYS_NOT if words in text(seen)] == []
+    assert [words for view, words in SAYS if words not in text(view)] == []
+    assert [words for view, words in SAYS_NOT if words in text(view)] == []
 
 
 def test_what_needs_no_attention_is_not_told_first_and_the_page_reloads_only_if_asked():
@@ -113,39 +113,39 @@ def test_the_meter_of_a_question_says_what_its_repeats_would_have_told():
 
 
 def test_the_page_of_the_start_compiles_what_the_meter_of_a_later_one_needs(monkeypatch):
-    asked = []
-    monkeypatch.setattr(_page, "_hidden", lambda *given: asked.append(given) or (45.0, 44.0))
+    calls = []
+    monkeypatch.setattr(_page, "_hidden", lambda *arguments: calls.append(arguments) or (45.0, 44.0))
     render(overview(repeated=()))
-    assert [points for *_, points in asked] == [(0, 1)]
+    assert [points for *_, points in calls] == [(0, 1)]
 
 
 def test_a_history_that_is_half_counted_is_drawn_as_far_as_it_goes():
-    seen = overview(history=((10, 1.0, None), (2_000, 1.5, None)), ledger={"counted": 2_000})
-    assert re.search(r"H1000\.0V[\d.]+H1000\"", render(seen))
+    view = overview(history=((10, 1.0, None), (2_000, 1.5, None)), ledger={"counted": 2_000})
+    assert re.search(r"H1000\.0V[\d.]+H1000\"", render(view))
 
 
-@pytest.mark.parametrize(("left", "percent"), [(5.0, 100.0), (1.58769, 31.8), (0.0, 0.0)])
-def test_the_bar_shows_what_its_headline_says(left, percent):
-    top = render(overview(left=left, spent=5.0 - left)).partition('class="number"')[2]
+@pytest.mark.parametrize(("balance", "percent"), [(5.0, 100.0), (1.58769, 31.8), (0.0, 0.0)])
+def test_the_bar_shows_what_its_headline_says(balance, percent):
+    top = render(overview(left=balance, spent=5.0 - balance)).partition('class="number"')[2]
     assert f'<rect width="{percent}"' in top.partition("</svg>")[0]
 
 
 def test_each_client_opens_to_what_it_asked_and_when():
-    one = text(overview()).partition("One by one")[2]
-    assert "alice : ε 0.500 left of 2" in one
-    assert "Answers left 400 In the last 24 hours 300 Empty 2026-11-19 (in 1 day)" in one
-    assert "2026-11-18 11:05:40: entry 4,998, question 0123456789ab , abstained" in one
-    assert "Refused 12 times, last 2026-11-18 10:56:40: budget_exceeded" in one
+    table = text(overview()).partition("One by one")[2]
+    assert "alice : ε 0.500 left of 2" in table
+    assert "Answers left 400 In the last 24 hours 300 Empty 2026-11-19 (in 1 day)" in table
+    assert "2026-11-18 11:05:40: entry 4,998, question 0123456789ab , abstained" in table
+    assert "Refused 12 times, last 2026-11-18 10:56:40: budget_exceeded" in table
 
 
 # The drawing
 
 
-def drawn(seen: Overview) -> list[tuple[float, float]]:
+def drawn(view: Overview) -> list[tuple[float, float]]:
     """Entry and epsilon of each step, read back from the path."""
-    steps = re.findall(r"H([\d.]+)V([\d.]+)", DRAWING.search(render(seen))[1])
-    top = seen.epsilon * 1.04
-    return [(float(x) / 1000 * seen.ledger.entries, (1 - float(y) / 300) * top) for x, y in steps]
+    steps = re.findall(r"H([\d.]+)V([\d.]+)", DRAWING.search(render(view))[1])
+    top = view.epsilon * 1.04
+    return [(float(x) / 1000 * view.ledger.entries, (1 - float(y) / 300) * top) for x, y in steps]
 
 
 def test_the_drawing_steps_where_the_history_does():
@@ -155,9 +155,9 @@ def test_the_drawing_steps_where_the_history_does():
 
 
 def test_no_point_lies_above_what_is_spent_by_now():
-    seen = overview(history=((2, 1.0, None), (4_000, 2.25, None), (5_000, 2.3, None)), spent=2.2, left=2.8)
-    assert [epsilon for _, epsilon in drawn(seen)] == pytest.approx([1.0, 2.2, 2.2], abs=0.01)
-    assert "2.3" not in text(seen)
+    view = overview(history=((2, 1.0, None), (4_000, 2.25, None), (5_000, 2.3, None)), spent=2.2, left=2.8)
+    assert [epsilon for _, epsilon in drawn(view)] == pytest.approx([1.0, 2.2, 2.2], abs=0.01)
+    assert "2.3" not in text(view)
 
 
 def test_a_long_history_is_thinned_and_keeps_its_end():
@@ -169,17 +169,17 @@ def test_a_long_history_is_thinned_and_keeps_its_end():
 
 
 def test_the_drawing_is_told_to_those_who_cannot_see_it():
-    said = html.unescape(re.search(r'<desc id="says">([^<]*)', render(overview()))[1])
-    assert said.endswith("3.413 of 5 after all 5,000 entries.")
-    numbers = [Decimal(n) for n in re.findall(r"([\d.]+) after entry", said)]
+    description = html.unescape(re.search(r'<desc id="says">([^<]*)', render(overview()))[1])
+    assert description.endswith("3.413 of 5 after all 5,000 entries.")
+    numbers = [Decimal(n) for n in re.findall(r"([\d.]+) after entry", description)]
     assert numbers == sorted(numbers)
-    assert re.findall(r"after entry ([\d,]*\d)", said) == ["1,250", "2,500", "3,750"]
+    assert re.findall(r"after entry ([\d,]*\d)", description) == ["1,250", "2,500", "3,750"]
 
 
 @pytest.mark.parametrize("epsilon", [0.003, 0.5, 1.0, 3.7, 5.0, 10.0, 64.0, 99.0])
 def test_the_numbers_beside_the_drawing_are_few_and_end_at_the_budget(epsilon):
-    beside = re.search(r'<div class="beside"[^>]*>(.*?)</div>', render(overview(epsilon=epsilon)))[1]
-    values = [float(value) for value in re.findall(r">([\d.]+)</span>", beside)]
+    margin = re.search(r'<div class="beside"[^>]*>(.*?)</div>', render(overview(epsilon=epsilon)))[1]
+    values = [float(value) for value in re.findall(r">([\d.]+)</span>", margin)]
     assert values[0] == 0.0
     assert values[-1] == epsilon
     assert 3 <= len(values) <= 7

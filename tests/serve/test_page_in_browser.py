@@ -17,7 +17,7 @@ from tests.serve.examples import PAGES
 @pytest.fixture(scope="module")
 def pages():
     """The example pages on a port of this machine, with the headers that the service gives them."""
-    replies = {f"/{name}": Reply.html(render(seen())) for name, seen in PAGES.items()}
+    replies = {f"/{name}": Reply.html(render(make_view())) for name, make_view in PAGES.items()}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -40,7 +40,7 @@ def test_a_page_can_be_read_fits_and_asks_nobody(browser, pages, name, tmp_path)
         assert browser.ask("document.documentElement.scrollWidth") <= width
         contrasts = browser.contrasts()
         assert len(contrasts) > 50
-        assert [seen for seen in contrasts if seen[0] < 4.5] == [], (width, dark)
+        assert [contrast for contrast in contrasts if contrast[0] < 4.5] == [], (width, dark)
         paper = browser.ask("getComputedStyle(document.body).backgroundColor")
         assert paper == ("rgb(21, 24, 28)" if dark else "rgb(255, 255, 255)")
         assert [url for url in browser.requests() if not url.startswith("data:")] == [f"{pages}/{name}"]
@@ -51,8 +51,8 @@ def test_a_page_can_be_read_fits_and_asks_nobody(browser, pages, name, tmp_path)
             browser.ask("document.querySelectorAll('details').forEach(each => { each.open = true })")
             browser.ask(Path(axe).read_text(encoding="utf-8") + "; true")
             violations = "axe.run().then(seen => [seen.passes.length, seen.violations.map(v => v.id)])"
-            passes, found = browser.ask(violations)
-            assert (passes > 20, found) == (True, [])
+            passes, violations_found = browser.ask(violations)
+            assert (passes > 20, violations_found) == (True, [])
     if name == "busy":  # a picture of a whole page takes as long as all else here
         browser.picture(tmp_path / "page.png")
         assert (tmp_path / "page.png").read_bytes()[:4] == b"\x89PNG"
@@ -117,13 +117,13 @@ def test_an_owner_sees_budgets_and_answers_of_a_living_service(browser, service)
         service.url.removeprefix("http://") + "/"
     }
     assert browser.complaints() == []
-    said = " ".join(browser.ask("document.body.innerText").split())
+    description = " ".join(browser.ask("document.body.innerText").split())
     accounts = {account.name: account for account in service.there.accounts()}
-    assert f"{rounded(service.there.ledger.left(), ROUND_FLOOR)} left of 50" in said
-    assert f"alice {rounded(accounts['alice'].spent, ROUND_CEILING)} 20" in said
-    assert "bob key_conflict" in said
-    assert f"{service.entries()[0].digest[:12]} 3 1" in said
-    assert service.there.ledger.head in said
+    assert f"{rounded(service.there.ledger.left(), ROUND_FLOOR)} left of 50" in description
+    assert f"alice {rounded(accounts['alice'].spent, ROUND_CEILING)} 20" in description
+    assert "bob key_conflict" in description
+    assert f"{service.entries()[0].digest[:12]} 3 1" in description
+    assert service.there.ledger.head in description
 
 
 def test_the_page_runs_nothing_is_kept_nowhere_and_has_no_vote_label_or_row(shared):

@@ -52,17 +52,17 @@ def test_services_before_one_database_share_budget_keys_and_answers(tmp_path, sa
     for name in ("ledger.anchor", "ledger.sqlite"):
         (tmp_path / "service" / name).unlink()
     budget = Budget(epsilon=0.4, delta=1e-6)
-    one, other = (
+    one, second = (
         Service(tmp_path, opened(tmp_path, noisy, database, budget=budget), first.keys) for _ in range(2)
     )
     affordable = one.there.ledger.uses_left(noisy.mechanism)
     assert 20 < affordable < 150
     with pytest.raises(LedgerError, match="open for writing elsewhere"):
         opened(tmp_path, noisy, database, shared=False)
-    with serving(one), serving(other):
+    with serving(one), serving(second):
         answer = one.label(ONE, key="k").json()
-        assert other.label(ONE, key="k").json() == answer, "a retry at the other service is the same answer"
-        again = other.label(ONE, key="again", who="bob").json()
+        assert second.label(ONE, key="k").json() == answer, "a retry at the other service is the same answer"
+        again = second.label(ONE, key="again", who="bob").json()
         assert again["label"] == answer["label"]
         granted, X = [], rows(affordable + 40, seed=7)
 
@@ -78,7 +78,7 @@ def test_services_before_one_database_share_budget_keys_and_answers(tmp_path, sa
         numbered = list(enumerate(X.tolist()))
         workers = [
             threading.Thread(target=ask, args=(service, numbered[start::4]))
-            for start, service in enumerate((one, other, one, other))
+            for start, service in enumerate((one, second, one, second))
         ]
         for worker in workers:
             worker.start()
@@ -104,28 +104,28 @@ def test_no_request_waits_for_a_database_that_is_silent(tmp_path, saved, new_sch
         tmp_path, opened(tmp_path, saved, address, budget=first.there.ledger.budget), first.keys
     )
     routes = ("/v1/budget", "/v1/ledger/receipt/1", "/ready", "/metrics", "/")
-    with serving(service, reading=1.9), psycopg.connect(address) as other, ThreadPoolExecutor(8) as pool:
+    with serving(service, reading=1.9), psycopg.connect(address) as connection, ThreadPoolExecutor(8) as pool:
         assert service.label(ONE, key="before").status_code == 200
         (pid,) = service.there.ledger._store._db.execute("SELECT pg_backend_pid()").fetchone()
 
         def ask(path):
-            begun = time.monotonic()
+            start = time.monotonic()
             if path == "label":
                 reply = service.label(ONE, key="k")
             else:
                 with service.http("alice" if path.startswith("/v1") else "olga") as http:
                     reply = http.get(path)
-            return path, reply.status_code, time.monotonic() - begun
+            return path, reply.status_code, time.monotonic() - start
 
         if trouble == "a frozen server":
             os.kill(pid, signal.SIGSTOP)
         else:
-            other.execute("SELECT * FROM ostraka_budget FOR UPDATE")
+            connection.execute("SELECT * FROM ostraka_budget FOR UPDATE")
         try:
             answered = list(pool.map(ask, ("label", *routes, "/health", "label")))
         finally:
             os.kill(pid, signal.SIGCONT)
-            other.rollback()
+            connection.rollback()
         charging = {"label", "/ready"} if trouble == "a paused service" else {"label", *routes}
         assert {path for path, status, _ in answered if status == 503} >= charging, answered
         assert ("/health", 200) in [(path, status) for path, status, _ in answered]
@@ -159,21 +159,25 @@ def split(tmp_path_factory):
 
 
 def test_partial_votes_of_processes_add_up(split, tmp_path):
-    together, whole = split[0], SavedTeachers.load(split[1])
-    assert (together.sha256, together.n_ballots, together.adjacency) == (whole.sha256, 40, whole.adjacency)
+    together, teachers = split[0], SavedTeachers.load(split[1])
+    assert (together.sha256, together.n_ballots, together.adjacency) == (
+        teachers.sha256,
+        40,
+        teachers.adjacency,
+    )
     X = rows(50, seed=3)
-    np.testing.assert_array_equal(together.vote(X).open(), whole.vote(X).open())
+    np.testing.assert_array_equal(together.vote(X).open(), teachers.vote(X).open())
     with serving(deploy(tmp_path, together)) as service:
         answer = service.label(ONE, key="k").json()
-    with serving(deploy(tmp_path, whole)) as service:
+    with serving(deploy(tmp_path, teachers)) as service:
         assert service.label(ONE, key="k").json() == answer, "the same service, in one process"
 
 
 def test_a_process_of_teachers_does_not_inherit_the_secrets_of_the_service(split):
     for part in split[0].ensemble._parts:
-        there = Path(f"/proc/{part.process.pid}/environ").read_bytes()
-        assert b"OMP_NUM_THREADS=1" in there
-        assert b"canary7391" not in there
+        environment = Path(f"/proc/{part.process.pid}/environ").read_bytes()
+        assert b"OMP_NUM_THREADS=1" in environment
+        assert b"canary7391" not in environment
 
 
 @pytest.mark.slow  # the next test kills one, too, is refused without a charge, and has it back

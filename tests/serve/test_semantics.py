@@ -40,13 +40,13 @@ class Held:
     def waited(self):
         return 0.0  # the database itself answers
 
-    def charge_each(self, asked, **how):
-        outcome = self.ledger.charge_each(asked, **how) if self.after else None
+    def charge_each(self, charges, **how):
+        outcome = self.ledger.charge_each(charges, **how) if self.after else None
         self.reached.set()
         self.go.wait(PATIENCE)
         if self.fails:
             raise self.fails
-        return outcome or self.ledger.charge_each(asked, **how)
+        return outcome or self.ledger.charge_each(charges, **how)
 
 
 def listening(port: int) -> socket.socket:
@@ -66,13 +66,13 @@ def listening(port: int) -> socket.socket:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the charge", "before it is durable"])
 def test_nothing_leaves_before_its_charge_is_on_stable_storage(service, after):
-    held = service.there.batcher._ledger = Held(service.there.ledger, after=after)
+    held_ledger = service.there.batcher._ledger = Held(service.there.ledger, after=after)
     with asking(service, "k") as connection:
-        assert held.reached.wait(PATIENCE)
+        assert held_ledger.reached.wait(PATIENCE)
         connection.settimeout(0.3)
         with pytest.raises(TimeoutError):
             connection.recv(1)
-        held.go.set()
+        held_ledger.go.set()
         connection.settimeout(PATIENCE)
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
     assert len(service.entries()) == 1
@@ -86,8 +86,8 @@ def test_a_key_pays_once_and_gets_the_same_answer_again(service):
     assert first.status_code == again.status_code == 200
     assert first.json() == again.json()
     head = service.there.ledger.head
-    other = service.label([9.0, 9.0, 9.0], key="k")  # another question
-    assert (other.status_code, other.json()["code"]) == (409, "key_conflict")
+    refusal = service.label([9.0, 9.0, 9.0], key="k")  # another question
+    assert (refusal.status_code, refusal.json()["code"]) == (409, "key_conflict")
     assert service.there.ledger.head == head
     assert len(service.entries()) == 1
     seq = service.label(key="k", who="bob").json()["receipt"]["seq"]
@@ -129,10 +129,10 @@ def test_teachers_that_take_too_long_are_told_as_an_unknown_outcome_which_the_ke
 
 
 def test_who_leaves_before_the_answer_has_paid_and_gets_it_on_retry(service):
-    held = service.there.batcher._ledger = Held(service.there.ledger)
+    held_ledger = service.there.batcher._ledger = Held(service.there.ledger)
     with asking(service, "k"):
-        assert held.reached.wait(PATIENCE)
-    held.go.set()
+        assert held_ledger.reached.wait(PATIENCE)
+    held_ledger.go.set()
     reply = service.label(key="k")
     assert reply.status_code == 200
     assert [entry.seq for entry in service.entries()] == [reply.json()["receipt"]["seq"]]
@@ -143,7 +143,7 @@ def test_who_leaves_before_the_answer_has_paid_and_gets_it_on_retry(service):
 
 def test_no_module_of_the_service_knows_data_dependent_costs():
     for path in SOURCES:
-        used = {
+        names = {
             part
             for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.ImportFrom | ast.Import)
@@ -151,8 +151,8 @@ def test_no_module_of_the_service_knows_data_dependent_costs():
                 "."
             )
         }
-        shown = {"attacks", "audit", "report"} if path.name == "owner.py" else set()  # an example
-        assert not used & {"accounting", "attacks", "audit", "learn", "report"} - shown, path.name
+        exceptions = {"attacks", "audit", "report"} if path.name == "owner.py" else set()  # an example
+        assert not names & {"accounting", "attacks", "audit", "learn", "report"} - exceptions, path.name
 
 
 def test_a_cost_computed_from_the_data_stops_the_service_unanswered(tmp_path, saved, monkeypatch):
@@ -171,7 +171,7 @@ def test_a_cost_computed_from_the_data_stops_the_service_unanswered(tmp_path, sa
         service.there.batcher._answerer.answer = lambda features, *, ledger, requests: answer(
             features,
             ledger=ledger,
-            requests=lambda drawn: requests([each._replace(cost=price) for each in drawn]),
+            requests=lambda draws: requests([draw._replace(cost=price) for draw in draws]),
         )
         with asking(service, "k") as connection:
             assert stopped.wait(PATIENCE)
@@ -250,12 +250,12 @@ def test_clients_who_collude_share_one_budget(tmp_path, saved):
 
 
 def test_no_module_of_the_service_reads_the_wall_clock_but_for_the_owners_page():
-    shown = {"counts.py", "metrics.py", "owner.py", "deployment.py"}
+    exceptions = {"counts.py", "metrics.py", "owner.py", "deployment.py"}
     for path in SOURCES:
         text = path.read_text()
         assert path.name == "counts.py" or not re.search(r"\btime\.time\(|localtime|gmtime", text), path.name
         assert path.name == "owner.py" or "datetime" not in text, path.name  # which formats what is recorded
-        assert path.name in shown or not re.search(r"serve\.counts import .*\bnow\b", text), path.name
+        assert path.name in exceptions or not re.search(r"serve\.counts import .*\bnow\b", text), path.name
 
 
 # 9. An unknown outcome of a commit stops the process

@@ -38,9 +38,9 @@ def test_requests_without_a_valid_key_are_slowed_for_each_address(tmp_path, save
 def test_pipelined_requests_are_all_answered_in_order(shared):
     last = b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     key = f"Authorization: Bearer {shared.keys['alice']}\r\n\r\n".encode()
-    one = HEALTH.replace(b"\r\n\r\n", b"\r\n" + key)
+    request = HEALTH.replace(b"\r\n\r\n", b"\r\n" + key)
     with connected(shared) as connection:
-        connection.sendall(one * 700 + last.replace(b"\r\n\r\n", b"\r\n" + key))
+        connection.sendall(request * 700 + last.replace(b"\r\n\r\n", b"\r\n" + key))
         got = all_of(connection)
     assert (got.count(b"HTTP/1.1 200 OK"), got.count(b"HTTP/1.1 404")) == (700, 1)
     assert got.rindex(b"HTTP/1.1 404") > got.rindex(b"HTTP/1.1 200 OK")
@@ -67,8 +67,8 @@ def test_who_does_not_read_is_dropped_and_does_not_hold_up_the_end(tmp_path, sav
         late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         late.sendall(docs * 800)
         time.sleep(0.3)
-        begun = time.monotonic()
-    assert time.monotonic() - begun < 30  # of the 60 seconds that it may take to read
+        start = time.monotonic()
+    assert time.monotonic() - start < 30  # of the 60 seconds that it may take to read
 
 
 NO_REQUESTS = [
@@ -110,8 +110,8 @@ def test_a_client_that_disconnects_leaves_no_line_in_the_log(service, caplog):
                 if reset:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             until = time.monotonic() + 5
-            asked = sent in {questions[0], many} and not reset
-            while asked and len(service.entries()) == n_entries and time.monotonic() < until:
+            answerable = sent in {questions[0], many} and not reset
+            while answerable and len(service.entries()) == n_entries and time.monotonic() < until:
                 time.sleep(0.01)
     assert service.label(key="after").status_code == 200
     assert caplog.messages == []

@@ -29,14 +29,14 @@ def bench(tmp_path_factory, quiet):
     """A page with two tables about which everything is said."""
     folder = tmp_path_factory.mktemp("ui")
     quiet.setenv("STAND_IN_LOG", str(folder / "log"))
-    one = Bench(folder)
-    one.first = one.open()
-    one.drop("private", "visits.csv", visits(1500))
-    one.drop("public", "others.csv", visits(600, seed=1))
-    one.say("/check", OWNER)
-    one.wait(lambda state: state["check"] and state["check"]["ready"])
-    yield one
-    one.close()
+    workbench = Bench(folder)
+    workbench.first = workbench.open()
+    workbench.drop("private", "visits.csv", visits(1500))
+    workbench.drop("public", "others.csv", visits(600, seed=1))
+    workbench.say("/check", OWNER)
+    workbench.wait(lambda state: state["check"] and state["check"]["ready"])
+    yield workbench
+    workbench.close()
 
 
 def refused(reply):
@@ -79,12 +79,16 @@ def test_another_name_of_this_machine_is_refused(bench):
 
 
 def test_a_key_is_not_used_up_by_another_name(tmp_path, quiet):
-    one = Bench(tmp_path)
-    stranger = one.ask("GET", link_of(one), headers={"Host": f"evil.example:{one.port}"})
+    workbench = Bench(tmp_path)
+    stranger = workbench.ask("GET", link_of(workbench), headers={"Host": f"evil.example:{workbench.port}"})
     assert refused(stranger) == (421, "wrong_host")
-    assert refused(one.ask("GET", "/?key=")) == refused(one.ask("GET", "/?key=%C3%A9")) == (403, "forbidden")
-    one.open()
-    one.close()
+    assert (
+        refused(workbench.ask("GET", "/?key="))
+        == refused(workbench.ask("GET", "/?key=%C3%A9"))
+        == (403, "forbidden")
+    )
+    workbench.open()
+    workbench.close()
 
 
 def test_a_message_from_another_page_is_refused(bench):
@@ -151,19 +155,19 @@ def test_the_page_loads_nothing_from_elsewhere_and_runs_no_script_but_its_own(be
 
 
 def test_too_large_a_file_is_refused_before_it_is_sent(tmp_path, quiet):
-    one = Bench(tmp_path, limits=Limits(most_body=1000))
-    one.open()
-    reply = one.ask("POST", "/table?role=private&name=x.csv", headers={"Content-Length": "1001"})
+    workbench = Bench(tmp_path, limits=Limits(most_body=1000))
+    workbench.open()
+    reply = workbench.ask("POST", "/table?role=private&name=x.csv", headers={"Content-Length": "1001"})
     assert refused(reply) == (413, "too_large")
     # in pieces without a length: refused where it becomes too large
     body = b"".join(b"100\r\n%s\r\n" % (b"x" * 256) for _ in range(5)) + b"0\r\n\r\n"
     headers = {"Transfer-Encoding": "chunked", "Content-Length": "0"}
     path = "/table?role=private&name=x.csv"
-    reply = one.ask("POST", path, body, headers=headers, without=("Content-Length",))
+    reply = workbench.ask("POST", path, body, headers=headers, without=("Content-Length",))
     assert reply[0] in {400, 413}
-    assert one.state()["tables"]["private"] is None
-    assert refused(one.ask("POST", "/spend", b"x" * 70_000)) == (413, "too_large")
-    one.close()
+    assert workbench.state()["tables"]["private"] is None
+    assert refused(workbench.ask("POST", "/spend", b"x" * 70_000)) == (413, "too_large")
+    workbench.close()
 
 
 def test_two_tabs_that_spend_at_once_spend_once(bench):
@@ -211,15 +215,15 @@ def test_what_the_system_refuses_holds_up_no_later_plan(bench, monkeypatch):
 
 def test_what_is_typed_is_what_the_check_ends_with_at_the_chosen_price(bench):
     ticket = bench.planned(way="argmax", epsilon=2)
-    asked = bench.commands()[-1]
+    command = bench.commands()[-1]
     private, public = bench.app.tables.values()
-    assert asked[:4] == ["learn", str(private), "--label", "ill"]
-    assert asked[asked.index("--public") + 1] == str(public)
-    assert "--rows-are-people" in asked
-    assert "--yes" not in asked
+    assert command[:4] == ["learn", str(private), "--label", "ill"]
+    assert command[command.index("--public") + 1] == str(public)
+    assert "--rows-are-people" in command
+    assert "--yes" not in command
     run = str(bench.app.folder / "runs" / bench.state()["release"]["name"])
     price = ["--epsilon", "2", "--way", "argmax", "--out", run]
-    assert asked[asked.index("--epsilon") :] == [
+    assert command[command.index("--epsilon") :] == [
         *price,
         "--ledger",
         str(bench.app.folder / "ostraka-ledgers"),
@@ -236,7 +240,7 @@ def test_what_is_typed_is_what_the_check_ends_with_at_the_chosen_price(bench):
 def test_a_choice_that_the_page_does_not_offer_is_refused_and_a_ticket_is_needed(bench):
     for choice in (
         *({"epsilon": epsilon} for epsilon in (3.0, -1.0, "1", True)),
-        *({"way": way} for way in ("labels", "--yes")),
+        *({"way": method} for method in ("labels", "--yes")),
         *({"more": 1}, {"run": "../x"}, {"run": "999"}),
     ):
         status, _, _ = bench.ask("POST", "/plan", {"way": "counts", "epsilon": 1.0} | choice)
@@ -247,33 +251,33 @@ def test_a_choice_that_the_page_does_not_offer_is_refused_and_a_ticket_is_needed
 
 def test_nothing_is_planned_before_it_is_said_who_is_protected(tmp_path, quiet, monkeypatch):
     monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "log"))
-    one = Bench(tmp_path)
-    one.open()
+    workbench = Bench(tmp_path)
+    workbench.open()
     plan = {"way": "counts", "epsilon": 1.0}
-    answers = [one.ask("POST", "/plan", plan)]
-    one.drop("private", "visits.csv", visits(1500))
-    for said in ({"label": "ill"}, {"rows_are_people": True}):
-        one.say("/check", said)
-        answers.append(one.ask("POST", "/plan", plan))
+    answers = [workbench.ask("POST", "/plan", plan)]
+    workbench.drop("private", "visits.csv", visits(1500))
+    for columns in ({"label": "ill"}, {"rows_are_people": True}):
+        workbench.say("/check", columns)
+        answers.append(workbench.ask("POST", "/plan", plan))
     assert [refused(answer)[0] for answer in answers] == [409, 409, 409]
     errors = [json.loads(answer[2])["error"] for answer in answers]
     for error, words in zip(errors, ("drop a table", "say who is protected", "public rows"), strict=True):
         assert words in error
-    one.say("/check", {"holdout": True})
-    one.planned()
-    assert "--holdout" in one.commands()[-1]
-    one.close()
+    workbench.say("/check", {"holdout": True})
+    workbench.planned()
+    assert "--holdout" in workbench.commands()[-1]
+    workbench.close()
 
 
 def test_a_table_that_cannot_be_read_is_told_without_a_cell_of_it(tmp_path, quiet):
-    one = Bench(tmp_path)
-    one.open()
-    one.drop("private", "visits.xlsx", b"PK secret-cell")
-    state = one.wait(lambda state: state["error"])
+    workbench = Bench(tmp_path)
+    workbench.open()
+    workbench.drop("private", "visits.xlsx", b"PK secret-cell")
+    state = workbench.wait(lambda state: state["error"])
     assert "secret-cell" not in json.dumps(state)
-    one.drop("private", "visits.csv", visits(200))  # it goes on
-    assert one.wait(lambda state: state["check"])["error"] == ""
-    one.close()
+    workbench.drop("private", "visits.csv", visits(200))  # it goes on
+    assert workbench.wait(lambda state: state["check"])["error"] == ""
+    workbench.close()
 
 
 def test_a_run_that_was_stopped_goes_on_with_its_own_words(bench):
@@ -310,17 +314,17 @@ def test_the_command_prints_a_link_that_works(tmp_path):
 
 @pytest.mark.slow  # two processes of ``ostraka learn``; the stand-in of the tests above is quick
 def test_a_plan_is_spent_by_learn_itself_and_charged_to_the_ledger_of_the_table(tmp_path, quiet):
-    one = Bench(tmp_path, learn=LEARN)
-    one.open()
-    one.drop("private", "visits.csv", visits(1500))
-    one.drop("public", "others.csv", visits(600, seed=1))
-    one.say("/check", OWNER)
-    ticket = one.planned()
-    assert any("epsilon at most 1 at delta" in line for line in one.state()["release"]["lines"])
-    ledgers = Tables(one.app.folder / "ostraka-ledgers")
+    workbench = Bench(tmp_path, learn=LEARN)
+    workbench.open()
+    workbench.drop("private", "visits.csv", visits(1500))
+    workbench.drop("public", "others.csv", visits(600, seed=1))
+    workbench.say("/check", OWNER)
+    ticket = workbench.planned()
+    assert any("epsilon at most 1 at delta" in line for line in workbench.state()["release"]["lines"])
+    ledgers = Tables(workbench.app.folder / "ostraka-ledgers")
     assert ledgers.accounts() == []  # a plan spends nothing
-    one.say("/spend", {"ticket": ticket})
-    state = one.wait(lambda state: state["release"]["status"] not in {"running", "planned"})
+    workbench.say("/spend", {"ticket": ticket})
+    state = workbench.wait(lambda state: state["release"]["status"] not in {"running", "planned"})
     assert state["release"]["status"] == "done", state["release"]["lines"]
     [account] = ledgers.accounts()
     spent = account.spent("row")
@@ -330,8 +334,8 @@ def test_a_plan_is_spent_by_learn_itself_and_charged_to_the_ledger_of_the_table(
     assert {"student.skops", "ledger.sqlite", "report-public.html"} <= {file["name"] for file in run["files"]}
     assert run["claim"].startswith("ε ≤ 1. Whatever anyone believed about one row beforehand")
     # the same rows dropped again are the same table: the plan says what was released before
-    one.drop("private", "again.csv", visits(1500))
-    one.say("/check", OWNER)
-    one.planned(epsilon=2.0)
-    assert any("released before from this table" in line for line in one.state()["release"]["lines"])
-    one.close()
+    workbench.drop("private", "again.csv", visits(1500))
+    workbench.say("/check", OWNER)
+    workbench.planned(epsilon=2.0)
+    assert any("released before from this table" in line for line in workbench.state()["release"]["lines"])
+    workbench.close()

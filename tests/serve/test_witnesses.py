@@ -10,10 +10,10 @@ from tests.serve.conftest import ONE, deploy, rows, serving
 
 @pytest.fixture
 def folders(tmp_path):
-    made = [tmp_path / name for name in ("one", "two", "three")]
-    for each in made:
-        each.mkdir()
-    return made
+    paths = [tmp_path / name for name in ("one", "two", "three")]
+    for path in paths:
+        path.mkdir()
+    return paths
 
 
 def test_too_few_witnesses_are_503_and_the_same_key_answers_later_without_a_second_charge(
@@ -38,17 +38,17 @@ def test_too_few_witnesses_are_503_and_the_same_key_answers_later_without_a_seco
 
 
 def test_a_folder_put_back_whole_is_refused_and_a_running_service_stops(tmp_path, saved, folders):
-    copy, known = tmp_path / "copy", list(map(str, folders))
-    service = deploy(tmp_path, saved, witnesses=known)
+    copy, witness_paths = tmp_path / "copy", list(map(str, folders))
+    service = deploy(tmp_path, saved, witnesses=witness_paths)
     with serving(service):
         service.label(ONE, key="a")
     shutil.copytree(tmp_path / "service", copy)
-    with serving(deploy(tmp_path, saved, witnesses=known)) as service:
+    with serving(deploy(tmp_path, saved, witnesses=witness_paths)) as service:
         assert service.label(rows(1, seed=3)[0], key="b").status_code == 200
     shutil.rmtree(tmp_path / "service")
     copy.rename(tmp_path / "service")
     with pytest.raises(LedgerError, match="that a witness knows"):
-        deploy(tmp_path, saved, witnesses=known)
+        deploy(tmp_path, saved, witnesses=witness_paths)
     deploy(tmp_path, saved).there.ledger.close()  # with its anchor in the folder nobody else remembers
 
 

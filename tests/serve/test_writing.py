@@ -28,14 +28,14 @@ def service(tmp_path):
     keyring = Keyring(tmp_path / "keys.json", PEPPER)
     keys = {name: keyring.add(name, role="client", epsilon=25.0) for name in ("alice", "bob")}
     keys["olga"] = keyring.add("olga", role="owner")
-    made = []
+    services = []
 
     def make(**settings):
         writer = Writer(Asked(), classes=["note"], n_tokens=3, epsilon=10.0, store=tmp_path / "store")
         writer.fit(NOTES, ["note"] * len(NOTES))
-        budget = None if made else Budget(epsilon=40.0, delta=1e-5, adaptive=False)
+        budget = None if services else Budget(epsilon=40.0, delta=1e-5, adaptive=False)
         ledger = Ledger(tmp_path / "ledger", budget=budget)
-        made.append((writer, ledger))
+        services.append((writer, ledger))
         app = WritingApplication(
             writer,
             ledger,
@@ -45,7 +45,7 @@ def service(tmp_path):
         return app, writer.model, ledger, keys
 
     yield make
-    for writer, ledger in made:
+    for writer, ledger in services:
         writer.close()
         ledger.close()
 
@@ -73,7 +73,7 @@ def replies(app, *requests):
 
 def test_an_answer_is_paid_by_its_client_before_it_is_written_and_once(service):
     app, model, ledger, keys = service()
-    first, again, other, poor, late = replies(
+    first, again, another, poor, late = replies(
         app,
         sent(keys["alice"]),
         sent(keys["alice"]),
@@ -81,17 +81,17 @@ def test_an_answer_is_paid_by_its_client_before_it_is_written_and_once(service):
         sent(keys["alice"], "is the acting dull", name="second"),
         sent(keys["alice"], "was the plot fine", name="third"),
     )
-    assert first[0] == again[0] == other[0] == poor[0] == 200
+    assert first[0] == again[0] == another[0] == poor[0] == 200
     assert first == again
-    assert other[1]["text"] == first[1]["text"]
+    assert another[1]["text"] == first[1]["text"]
     assert late[0] == 402
     assert late[1]["code"] == "budget_exceeded"
     assert 10 < ledger.epsilon() <= 20
     spent = {account.name: account.spent for account in ledger.accounts()}
     assert 9.9 < spent["bob"] < spent["alice"] <= 20
-    asked = [prompts for prompts, _ in model.calls if len(prompts) > 1]
-    assert asked
-    assert not any("was the plot fine" in prompt for prompts in asked for prompt in prompts)
+    private_prompts = [prompts for prompts, _ in model.calls if len(prompts) > 1]
+    assert private_prompts
+    assert not any("was the plot fine" in prompt for prompts in private_prompts for prompt in prompts)
 
 
 def test_a_service_that_starts_again_gives_the_same_answer_at_no_price(service):
@@ -153,8 +153,10 @@ def test_a_failure_that_nobody_waits_for_is_logged_by_nobody(service, caplog, mo
 def test_answers_and_failures_leave_at_whole_steps_of_the_pace(service, fails):
     app, model, _, keys = service(pace=0.5)
     usual = model.next_tokens
-    model.next_tokens = lambda prompts, *rest, **more: (
-        usual(prompts, *rest, **more) if len(prompts) == 1 or not fails else 1 / 0  # once documents are read
+    model.next_tokens = lambda prompts, *arguments, **options: (
+        usual(prompts, *arguments, **options)
+        if len(prompts) == 1 or not fails
+        else 1 / 0  # once documents are read
     )
     start = time.monotonic()
     [(status, _)] = replies(app, sent(keys["alice"]))
@@ -171,9 +173,9 @@ def test_a_client_sees_its_own_budget(service):
 
 
 def typed(*words, code=0):
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as ending:
         main([str(word) for word in words])
-    assert left.value.code == code
+    assert ending.value.code == code
 
 
 @pytest.fixture
@@ -210,18 +212,18 @@ def test_kept_documents_are_served_over_http_and_what_is_refused_is_said_as_by_o
     apps = []
     monkeypatch.setattr(server, "run", lambda app, **_: apps.append(app))
     typed("serve", run, "--pace", "0.05")
-    said = capsys.readouterr().err
-    assert "epsilon 30 of 30 is left" in said
-    assert "plot" not in said
+    refusal = capsys.readouterr().err
+    assert "epsilon 30 of 30 is left" in refusal
+    assert "plot" not in refusal
     with running(apps[0]) as (url, *_), client(url, {"authorization": f"Bearer {key}"}) as http:
         ask = {"headers": {"idempotency-key": "once"}, "json": {"question": "is the plot warm"}}
         first, again = http.post("/v1/write", **ask), http.post("/v1/write", **ask)
         assert first.status_code == 200
         assert first.json() == again.json()
         assert set(first.json()) == {"text", "receipt"}
-        left = http.get("/v1/budget").json()["left"]
-        assert 0 <= left - float(first.headers["ostraka-left"]) < 1e-6  # rounded down
-        assert 4.99 < left < 5.1
+        balance = http.get("/v1/budget").json()["left"]
+        assert 0 <= balance - float(first.headers["ostraka-left"]) < 1e-6  # rounded down
+        assert 4.99 < balance < 5.1
         two = {"headers": {"idempotency-key": "two"}, "json": {"question": "is the acting dull"}}
         late = http.post("/v1/write", **two)
         assert (late.status_code, late.json()["code"]) == (402, "budget_exceeded")
@@ -236,15 +238,15 @@ def test_kept_documents_are_served_over_http_and_what_is_refused_is_said_as_by_o
 
 
 def test_documents_that_others_can_read_or_that_are_damaged_are_refused_without_being_quoted(kept, capsys):
-    for more in (("--sigma", "3"), ("--shared", "--db", "postgresql://x"), ("--two-owners",)):
-        typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", *more, code=2)
-        assert "is for teachers" in capsys.readouterr().err.replace("\n", " "), more
+    for options in (("--sigma", "3"), ("--shared", "--db", "postgresql://x"), ("--two-owners",)):
+        typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", *options, code=2)
+        assert "is for teachers" in capsys.readouterr().err.replace("\n", " "), options
     file = kept[0] / "documents" / saved.FILE
     file.write_text(file.read_text().replace('"retrieve"', '"plot"'))
     typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", code=2)
-    told = capsys.readouterr().err
-    assert "--keep-documents" in told
-    assert "warm" not in told
+    refusal = capsys.readouterr().err
+    assert "--keep-documents" in refusal
+    assert "warm" not in refusal
     file.chmod(0o644)
     typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", code=2)
     assert "chmod 600" in capsys.readouterr().err

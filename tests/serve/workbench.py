@@ -60,8 +60,8 @@ class Bench:
         assert self._ready.wait(PATIENCE)
 
     async def _serve(self, sock):
-        def started(one):
-            self._server, self._loop = one, asyncio.get_running_loop()
+        def started(process_started):
+            self._server, self._loop = process_started, asyncio.get_running_loop()
             self._ready.set()
 
         await Server(self.app, sock).serve(started)
@@ -92,9 +92,9 @@ class Bench:
         self.cookie = lowered["set-cookie"].partition(";")[0]
         return lowered
 
-    def say(self, path, body=None, **more):
+    def say(self, path, body=None, **headers):
         """The state after a message that is taken."""
-        status, _, content = self.ask("POST", path, {} if body is None else body, **more)
+        status, _, content = self.ask("POST", path, {} if body is None else body, **headers)
         assert status == 200, content
         return json.loads(content)
 

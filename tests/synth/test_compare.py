@@ -23,30 +23,30 @@ def rows(n=400, seed=0):
 
 
 def test_a_copy_of_the_rows_is_like_them_in_everything():
-    found = compared(SCHEMA, rows(), rows(), target="c")
-    assert [column["apart"] for column in found["columns"]] == [0.0, 0.0, 0.0]
-    assert [far["copy"] for far in found["tables"]] == [0, 0]  # of pairs and of the triple
-    assert found["learned"]["copy"]["accuracy"] == found["learned"]["original"]["accuracy"] == 1.0
-    assert found["columns"][1]["values"] == ["0 to 1", "1 to 2", "missing"]
+    comparison = compared(SCHEMA, rows(), rows(), target="c")
+    assert [column["apart"] for column in comparison["columns"]] == [0.0, 0.0, 0.0]
+    assert [row["copy"] for row in comparison["tables"]] == [0, 0]  # of pairs and of the triple
+    assert comparison["learned"]["copy"]["accuracy"] == comparison["learned"]["original"]["accuracy"] == 1.0
+    assert comparison["columns"][1]["values"] == ["0 to 1", "1 to 2", "missing"]
 
 
 def test_columns_that_are_independent_in_the_copy_are_seen_in_pairs_and_in_what_is_learned():
     real, copy = rows(4000), rows(4000, seed=1)
     copy[:, 2] = np.random.default_rng(2).permutation(copy[:, 2])
-    found = compared(SCHEMA, real, copy, target="c")
-    assert found["tables"][0]["copy"] > 0.05 > max(column["apart"] for column in found["columns"])
-    assert found["learned"]["copy"]["auc"] < 0.8 < found["learned"]["original"]["auc"]
+    comparison = compared(SCHEMA, real, copy, target="c")
+    assert comparison["tables"][0]["copy"] > 0.05 > max(column["apart"] for column in comparison["columns"])
+    assert comparison["learned"]["copy"]["auc"] < 0.8 < comparison["learned"]["original"]["auc"]
 
 
 def test_total_variations_are_those_of_whole_tables():
     real, copy = rows(), rows(60, seed=3)
     tables = []
     for a, b in ((0, 1), (0, 2), (1, 2)):
-        both = [
+        shares = [
             np.histogram2d(part[:, a], part[:, b], bins=3, range=((0, 3), (0, 3)))[0] / len(part)
             for part in (real, copy)
         ]
-        tables.append(np.abs(both[0] - both[1]).sum() / 2)
+        tables.append(np.abs(shares[0] - shares[1]).sum() / 2)
     pairs = compared(SCHEMA, real, copy, target=None)["tables"][0]
     assert pairs["copy"] == pytest.approx(np.mean(tables))
 
@@ -56,22 +56,22 @@ def test_the_floor_is_what_chance_does_in_a_copy_of_that_size(n_columns):
     """For n rows a cell of share p is off by sqrt(2 p (1 - p) / (pi n)) on average."""
     rng, sizes, n_copy = np.random.default_rng(0), (4,) * 6, 5_000
     real, copy = (rng.integers(0, 4, (n, 6)) for n in (50_000, n_copy))
-    far = _tables(sizes, real, copy, n_columns, rng)
+    distances = _tables(sizes, real, copy, n_columns, rng)
     share = 4.0**-n_columns
     expected = np.sqrt(2 / np.pi * share * (1 - share) / n_copy) / share / 2
-    assert far["floor"] == pytest.approx(expected, rel=0.15)
-    assert far["copy"] == pytest.approx(far["floor"], rel=0.15)  # the copy is such a sample
-    assert (far["n_tables"], far["of"]) == ({2: 15, 3: 20, 4: 15}[n_columns],) * 2
+    assert distances["floor"] == pytest.approx(expected, rel=0.15)
+    assert distances["copy"] == pytest.approx(distances["floor"], rel=0.15)  # the copy is such a sample
+    assert (distances["n_tables"], distances["of"]) == ({2: 15, 3: 20, 4: 15}[n_columns],) * 2
 
 
 def test_nearest_rows_are_those_of_all_distances():
     rng = np.random.default_rng(0)
     real, copy = rng.integers(0, 4, (80, 6)), rng.integers(0, 4, (40, 6))
-    found = _near(real, copy, np.random.default_rng(1))
+    nearest = _near(real, copy, np.random.default_rng(1))
     order = np.random.default_rng(1).permutation(80)
-    asked, among = real[order[:40]], real[order[40:]]
-    far = np.rint(cdist(asked, among, "hamming").min(axis=1) * 6).astype(int)
-    assert found["original"] == (np.bincount(far, minlength=7) / 40).tolist()
+    queries, among = real[order[:40]], real[order[40:]]
+    distances = np.rint(cdist(queries, among, "hamming").min(axis=1) * 6).astype(int)
+    assert nearest["original"] == (np.bincount(distances, minlength=7) / 40).tolist()
     assert _near(real, real, np.random.default_rng(1))["copy"][0] > 0.4
 
 
@@ -85,6 +85,6 @@ def test_the_auc_of_two_classes_is_the_usual_one():
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_few_rows_are_compared_as_far_as_they_go(n):
-    found = compared(SCHEMA, rows()[:n], rows()[:5], target="c")
-    assert found["learned"] is None
-    assert (found["near"] is None) == (n < 2)
+    comparison = compared(SCHEMA, rows()[:n], rows()[:5], target="c")
+    assert comparison["learned"] is None
+    assert (comparison["near"] is None) == (n < 2)

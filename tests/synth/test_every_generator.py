@@ -52,8 +52,8 @@ def fitted(request):
         if name in OF_NUMBERS:
             return OF_NUMBERS[name](epsilon).fit(np.resize(X, (n, 5)), **how)
         if name == "sequences":
-            made = SequenceGenerator(SCHEMA, longest=3, epsilon=epsilon)
-            return made.fit(table(n), **{"groups": np.arange(n) // 2} | how)
+            generator = SequenceGenerator(SCHEMA, longest=3, epsilon=epsilon)
+            return generator.fit(table(n), **{"groups": np.arange(n) // 2} | how)
         return TableGenerator(SCHEMA, target="y", method=name, epsilon=epsilon).fit(table(n), **how)
 
     return fitting
@@ -84,12 +84,12 @@ def released(made):
 
 def test_the_price_is_the_one_asked_for_and_is_charged_once(fitted, book):
     ledger = book(28.3)  # where the ledger rounds up most
-    made = fitted(28.3, ledger=ledger)
+    generator = fitted(28.3, ledger=ledger)
     assert 0.97 * 28.3 < ledger.epsilon() <= 28.3
     # each charge is rounded up, of rounds each round
-    assert 0.98 * ledger.epsilon() < made.result_.upper["epsilon"] < (1 + 1e-9) * ledger.epsilon()
+    assert 0.98 * ledger.epsilon() < generator.result_.upper["epsilon"] < (1 + 1e-9) * ledger.epsilon()
     n = ledger.count()
-    assert released(fitted(28.3, ledger=ledger)) == released(made)
+    assert released(fitted(28.3, ledger=ledger)) == released(generator)
     with pytest.raises(BudgetExceeded):  # other rows are another fit, and so is another price
         fitted(28.3, 301, ledger=ledger)
     with pytest.raises(BudgetExceeded):
@@ -98,16 +98,16 @@ def test_the_price_is_the_one_asked_for_and_is_charged_once(fitted, book):
 
 
 def test_a_person_with_many_rows_counts_as_one(fitted):
-    made = fitted(8.0, 10_003, groups=np.r_[np.zeros(10_000, dtype=int), 1, 2, 3])
-    assert made.result_.settings["unit"] == "person"
+    generator = fitted(8.0, 10_003, groups=np.r_[np.zeros(10_000, dtype=int), 1, 2, 3])
+    assert generator.result_.settings["unit"] == "person"
     for name in ("votes_", "cluster_sizes_", "n_people_"):
-        assert np.sum(getattr(made, name, 0)) < 1_000
+        assert np.sum(getattr(generator, name, 0)) < 1_000
 
 
 def test_one_row_gives_a_generator_of_noise(fitted):
-    made = fitted(0.5, 1)
-    assert 0.97 * 0.5 < made.result_.upper["epsilon"] <= 0.5
-    sample = made.sample(50, random_state=0)
+    generator = fitted(0.5, 1)
+    assert 0.97 * 0.5 < generator.result_.upper["epsilon"] <= 0.5
+    sample = generator.sample(50, random_state=0)
     if isinstance(sample, dict):
         assert min(len(column) for column in sample.values()) >= 50
     else:
@@ -119,24 +119,24 @@ def test_one_row_gives_a_generator_of_noise(fitted):
 @every_pool
 def test_a_generator_of_numbers_learns_a_table_of_codes_and_survives_its_record(method):
     rows = table(3000)
-    made = TableGenerator(SCHEMA, target="y", epsilon=4.0, method=method)
-    made.fit(rows, rng=np.random.default_rng(1))
-    assert made.result_.settings["method"] == method
-    assert made.n_rows_ == pytest.approx(3000, abs=200)
-    sample = made.sample(3000, random_state=0)
-    again = TableGenerator.from_json(made.to_json())
+    generator = TableGenerator(SCHEMA, target="y", epsilon=4.0, method=method)
+    generator.fit(rows, rng=np.random.default_rng(1))
+    assert generator.result_.settings["method"] == method
+    assert generator.n_rows_ == pytest.approx(3000, abs=200)
+    sample = generator.sample(3000, random_state=0)
+    again = TableGenerator.from_json(generator.to_json())
     assert all((again.sample(3000, random_state=0)[name] == sample[name]).all() for name in SCHEMA.names)
     with pytest.raises(ValueError, match="that was counted"):
         again.marginal("a")
     if method != "evolution":  # which has few candidates
-        codes = (SCHEMA.encode(each)[:, [0, 2]] for each in (rows, sample))
-        real, copy = (np.bincount(each @ [2, 1], minlength=6) / 3000 for each in codes)
+        codes = (SCHEMA.encode(codes_of_table)[:, [0, 2]] for codes_of_table in (rows, sample))
+        real, copy = (np.bincount(codes_of_table @ [2, 1], minlength=6) / 3000 for codes_of_table in codes)
         assert np.abs(real - copy).sum() / 2 < 0.12
-    assert made.query("a").source == "model"
+    assert generator.query("a").source == "model"
 
 
 @pytest.mark.parametrize(
-    ("made", "asked"),
+    ("generator", "question"),
     [
         (OF_NUMBERS["clusters"](1.0), "sample predict"),
         (OF_NUMBERS["networks"](1.0), "sample"),
@@ -145,11 +145,11 @@ def test_a_generator_of_numbers_learns_a_table_of_codes_and_survives_its_record(
         (SequenceGenerator(SCHEMA), "sample to_json query"),
     ],
 )
-def test_what_was_not_fitted_says_so(made, asked):
+def test_what_was_not_fitted_says_so(generator, question):
     words = {"predict": [X], "query": ["a"], "marginal": ["a"]}
-    for name in asked.split():
+    for name in question.split():
         with pytest.raises(NotFittedError, match="Call 'fit'"):
-            getattr(made, name)(*words.get(name, []))
+            getattr(generator, name)(*words.get(name, []))
 
 
 def test_rows_of_another_width_have_no_cluster():
@@ -185,8 +185,8 @@ def test_a_table_without_a_schema_is_refused(schema):
     [{"a": np.array([None] * 200, dtype=object)}, {"n": np.full(200, np.nan)}, {"n": np.full(200, 0.5)}],
 )
 def test_columns_of_one_value_or_of_none_are_learned(cells):
-    made = TableGenerator(SCHEMA, target="y", epsilon=4.0).fit(table() | cells)
-    sample = made.sample(500, random_state=0)
+    generator = TableGenerator(SCHEMA, target="y", epsilon=4.0).fit(table() | cells)
+    sample = generator.sample(500, random_state=0)
     (name,) = cells
     codes = SCHEMA.columns[SCHEMA.place(name)].encode(sample[name])
     expected = SCHEMA.columns[SCHEMA.place(name)].encode(cells[name])[0]
@@ -222,13 +222,13 @@ def test_an_absurd_row_moves_no_sum_further_than_any_other(name):
     """Its length and its angles overflow single precision: no number of the release may become NaN."""
     rows = X.copy()
     rows[0], rows[1] = 3e38, -3e38
-    made = OF_NUMBERS[name](1.0).fit(rows, rng=np.random.default_rng(0))
+    generator = OF_NUMBERS[name](1.0).fit(rows, rng=np.random.default_rng(0))
     if name == "candidates":
-        assert abs(made.votes_.sum() - 300) < 9 * made.mechanism_.sigma * np.sqrt(10)
+        assert abs(generator.votes_.sum() - 300) < 9 * generator.mechanism_.sigma * np.sqrt(10)
     else:
-        assert np.isfinite(made.cluster_centers_).all()
-        assert np.abs(made.cluster_centers_).max() < 1e4
-        assert np.isfinite(made.cluster_sizes_).all()
+        assert np.isfinite(generator.cluster_centers_).all()
+        assert np.abs(generator.cluster_centers_).max() < 1e4
+        assert np.isfinite(generator.cluster_sizes_).all()
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ def fitted(X=None, *, fit=None, **settings):
 
 
 def test_the_population_moves_to_the_rows():
-    far = [
+    distances = [
         np.linalg.norm(fitted(n_rounds=n).sample(500, random_state=0).mean(axis=0) - [2, -1]) for n in (1, 8)
     ]
-    assert far[1] < 0.2
-    assert far[1] <= far[0]
+    assert distances[1] < 0.2
+    assert distances[1] <= distances[0]
 
 
 def test_texts_are_varied_by_any_callable_and_compared_by_their_embedding():
@@ -98,21 +98,21 @@ def test_votes_are_noisy_counts_of_rows():
 
 def test_the_price_is_that_of_the_rounds():
     mechanism = fitted().mechanism_
-    one = NoisyCounts(sigma=mechanism.sigma, l2=1.0, relation="add-or-remove").curve()
-    assert mechanism.curve().epsilon(1e-5) == pytest.approx((5 * one).epsilon(1e-5), rel=1e-9)
+    one_round = NoisyCounts(sigma=mechanism.sigma, l2=1.0, relation="add-or-remove").curve()
+    assert mechanism.curve().epsilon(1e-5) == pytest.approx((5 * one_round).epsilon(1e-5), rel=1e-9)
 
 
 def test_what_varies_sees_candidates_and_never_rows():
-    seen = []
+    candidates = []
 
     def spy(winners, rng):
-        seen.append(winners)
+        candidates.append(winners)
         return steps(winners, rng)
 
     X = blobs() + 1000.0
     fitted(X, vary=spy)
-    assert seen
-    assert max(np.abs(each).max() for each in seen) < 50
+    assert candidates
+    assert max(np.abs(batch).max() for batch in candidates) < 50
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,6 @@ def test_what_cannot_be_done_is_refused_before_the_charge(settings, words, uncha
 def test_rows_that_share_a_vote_are_refused():
     mechanism = fitted(n_rounds=1).mechanism_
     eight = _fitting.private_rows(np.zeros((8, 2), np.float32), np.zeros(8), np.zeros(8), rng=None)
-    for asked in (mechanism.uses, lambda rows: mechanism.release(rows, rng=np.random.default_rng(0))):
+    for use in (mechanism.uses, lambda rows: mechanism.release(rows, rng=np.random.default_rng(0))):
         with pytest.raises(ValueError, match="share of 1"):
-            asked(eight)
+            use(eight)

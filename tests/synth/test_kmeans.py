@@ -56,9 +56,9 @@ def test_each_class_has_clusters_of_its_own():
     labels = np.array(["a", "b", "c"])[which]
     model = fitted(X, labels, n_clusters=2, epsilon=4.0, fit={"classes": ["a", "b", "c"]})
     assert model.cluster_classes_.tolist() == ["a", "a", "b", "b", "c", "c"]
-    rows, drawn = model.sample(3000, random_state=0)
+    rows, labels_drawn = model.sample(3000, random_state=0)
     for k, name in enumerate("abc"):
-        np.testing.assert_allclose(rows[drawn == name].mean(axis=0), MIDDLES[k], atol=0.03)
+        np.testing.assert_allclose(rows[labels_drawn == name].mean(axis=0), MIDDLES[k], atol=0.03)
 
 
 def test_binary_rows_are_drawn_as_binary_rows():
@@ -109,10 +109,10 @@ class TestThePrice:
     def test_the_sizes_are_noisy(self):
         """The thesis releases exact sizes: two runs would then agree."""
         X, _ = blobs(1000)
-        one, two = (fitted(X, start=MIDDLES, seed=seed).cluster_sizes_ for seed in (1, 2))
-        assert (one != two).all()
+        first, second = (fitted(X, start=MIDDLES, seed=seed).cluster_sizes_ for seed in (1, 2))
+        assert (first != second).all()
         noise = _clusters.size_noise(fitted(X, start=MIDDLES).mechanism_.sigma, 3)
-        assert abs(one.sum() - 1000) < 8 * noise * math.sqrt(3)
+        assert abs(first.sum() - 1000) < 8 * noise * math.sqrt(3)
 
 
 def test_paired_features_have_length_one_and_those_of_the_thesis_do_not():
@@ -176,10 +176,10 @@ class TestPersons:
 
     def test_a_seed_repeats_which_rows_of_a_person_are_used(self):
         groups = np.zeros(1000, dtype=int)
-        one, two = (
+        first, second = (
             _fitting.rows_of_persons(groups, 1000, rng=np.random.default_rng(3)).nonzero()[0] for _ in "ab"
         )
-        assert (one == two).all()
+        assert (first == second).all()
         fresh = [_fitting.rows_of_persons(groups, 1000, rng=None).nonzero()[0] for _ in "ab"]
         assert (fresh[0] != fresh[1]).any()  # alike once in 10^19
 

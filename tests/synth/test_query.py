@@ -83,11 +83,11 @@ def generator():
 def test_counts_are_the_mean_of_the_noisy_tables_that_have_the_columns(generator):
     """The standard error is that of a sum of independent noises; 1.96 of them lie on each side."""
     generator.counts_ = {"0,3": generator.counts_["0,3"]}
-    found = generator.query("age>=25, ill")
+    answer = generator.query("age>=25, ill")
     cells, error = generator.marginal("age", "ill")
     share = np.array([0, 0.5, 1, 0])
-    assert (found.source, found.columns) == ("counts", ("ill",))
-    for k, row in enumerate(found.rows):
+    assert (answer.source, answer.columns) == ("counts", ("ill",))
+    for k, row in enumerate(answer.rows):
         assert row.group == (("no", "yes")[k],)
         assert row.estimate == pytest.approx(share @ cells[:, k])
         assert row.high - row.estimate == pytest.approx(1.959964 * error * math.sqrt(1.25), rel=1e-6)
@@ -97,14 +97,14 @@ def test_counts_are_the_mean_of_the_noisy_tables_that_have_the_columns(generator
 
 
 def test_what_was_not_counted_together_comes_from_the_model_with_an_interval(generator):
-    found = generator.query("rate>1, sex, ill, age>=30", confidence=0.5)
-    assert found.source == "model"
-    assert all(row.low < row.estimate < row.high for row in found.rows)
+    answer = generator.query("rate>1, sex, ill, age>=30", confidence=0.5)
+    assert answer.source == "model"
+    assert all(row.low < row.estimate < row.high for row in answer.rows)
     again = TableGenerator.from_json(generator.to_json()).query("rate>1, sex, ill, age>=30", confidence=0.5)
-    assert again == found
-    few = generator.query("rate>1, sex, ill, age<20").rows
-    assert any(math.isnan(row.low) for row in few)  # none of the particles is in these groups
-    assert json.dumps(found.to_dict())
+    assert again == answer
+    n_rows = generator.query("rate>1, sex, ill, age<20").rows
+    assert any(math.isnan(row.low) for row in n_rows)  # none of the particles is in these groups
+    assert json.dumps(answer.to_dict())
     with pytest.raises(ValueError, match="confidence must"):
         generator.query("sex", confidence=1.0)
 
@@ -112,8 +112,8 @@ def test_what_was_not_counted_together_comes_from_the_model_with_an_interval(gen
 def test_a_forest_has_no_interval_for_its_model():
     forest = TableGenerator(SCHEMA, target="ill", method="forest").fit(rows(), rng=np.random.default_rng(0))
     assert forest.query("age, ill").source == "counts"
-    found = forest.query("rate, age, sex, ill").to_dict()
-    assert {row["low"] for row in found["rows"]} == {None}
+    answer = forest.query("rate, age, sex, ill").to_dict()
+    assert {row["low"] for row in answer["rows"]} == {None}
 
 
 def test_the_influence_of_a_noisy_count_is_the_derivative_of_the_answer():
@@ -134,9 +134,9 @@ def test_the_influence_of_a_noisy_count_is_the_derivative_of_the_answer():
     wanted = model.wanted.copy()
     for cell in (0, 4, 8, 12):
         answers = []
-        for far in (-3.0, 3.0):
+        for step in (-3.0, 3.0):
             model.wanted = wanted.copy()
-            model.wanted[cell] += far
+            model.wanted[cell] += step
             weights, codes = model.weights, model.codes
             begin = model.theta
             model.theta = begin.copy()
@@ -148,11 +148,11 @@ def test_the_influence_of_a_noisy_count_is_the_derivative_of_the_answer():
 
 def solved(model):
     """Solve with the particles' weights as they are: as if they were equal rows of theta."""
-    drawn = model.weights
+    weights = model.weights
     cells = model._cells()
     start, size = model.theta.copy(), model.theta.size
     for _ in range(60):  # Newton's method
-        shares = drawn * np.exp((model.theta - start)[cells].sum(axis=1))
+        shares = weights * np.exp((model.theta - start)[cells].sum(axis=1))
         shares /= shares.sum()
         which = np.zeros((len(cells), size))
         which[np.arange(len(cells))[:, None], cells] = 1
@@ -175,14 +175,14 @@ def test_intervals_hold_the_count_of_the_rows_as_often_as_they_say():
     """Planted: half as wide, which holds 59 % of the counts. One answer a run: runs are independent."""
     private = rows(200)
     truth = np.sum((private["age"] >= 20) & (private["ill"] == "yes"))
-    made = TableGenerator(SCHEMA, target="ill", method="forest", epsilon=0.3).fit(private)
-    coded, rng, held = tables.coded(SCHEMA, private, None, rng=None), np.random.default_rng(0), 0
+    fitted_generator = TableGenerator(SCHEMA, target="ill", method="forest", epsilon=0.3).fit(private)
+    coded, rng, n_held = tables.coded(SCHEMA, private, None, rng=None), np.random.default_rng(0), 0
     for _ in range(RUNS):
-        made.counts_ = made.mechanism_.release(coded, rng=rng)
-        answers = made.query("age>=20, ill", confidence=0.9)
+        fitted_generator.counts_ = fitted_generator.mechanism_.release(coded, rng=rng)
+        answers = fitted_generator.query("age>=20, ill", confidence=0.9)
         row = answers.rows[1]
         assert (answers.source, row.group) == ("counts", ("yes",))
-        held += row.low <= truth <= row.high
+        n_held += row.low <= truth <= row.high
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], RUNS, 0.9)
-    assert low <= held <= high
+    assert low <= n_held <= high
     assert binom.cdf(low - 1, RUNS, 0.59) > 0.999

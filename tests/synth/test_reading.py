@@ -38,19 +38,19 @@ def path(tmp_path):
 @pytest.mark.parametrize("n_at_once", [7, 1000])
 def test_a_file_in_parts_has_the_codes_of_the_whole_table(path, monkeypatch, n_at_once):
     monkeypatch.setattr(_reading, "_BATCH", n_at_once)
-    found = _reading.encoded(SCHEMA, path, most=120)
-    assert found.dtype == np.uint8
-    assert found[:, :-1].tolist() == SCHEMA.encode(frame()).tolist()
-    assert found[:, :-1].tolist() == _reading.encoded(SCHEMA, frame(), most=1)[:, :-1].tolist()
-    assert (found[:, -1] == 0).all()
+    codes = _reading.encoded(SCHEMA, path, most=120)
+    assert codes.dtype == np.uint8
+    assert codes[:, :-1].tolist() == SCHEMA.encode(frame()).tolist()
+    assert codes[:, :-1].tolist() == _reading.encoded(SCHEMA, frame(), most=1)[:, :-1].tolist()
+    assert (codes[:, -1] == 0).all()
 
 
 def test_a_generator_of_a_file_is_that_of_its_rows(path):
-    made = [
+    generators = [
         TableGenerator(SCHEMA, target="code", epsilon=1.0).fit(rows, rng=np.random.default_rng(0)).counts_
         for rows in (str(path), frame())
     ]
-    assert all(np.array_equal(made[0][name], made[1][name]) for name in made[0])
+    assert all(np.array_equal(generators[0][name], generators[1][name]) for name in generators[0])
 
 
 def test_codes_and_weights_fit_into_the_type_that_is_chosen():
@@ -76,11 +76,11 @@ def test_counts_of_blocks_are_those_of_all_rows(monkeypatch):
 
 def test_codes_out_of_range_are_refused_in_small_types_too():
     mechanism = counts.NoisyMarginals(sizes=(2, 2), columns=((0,),), sigma=1.0)
-    one = Adjacency(moves="row", relation="add-or-remove")
+    promise = Adjacency(moves="row", relation="add-or-remove")
     with pytest.raises(ValueError, match="codes from 0"):
-        mechanism.uses(Private(np.array([[0, 2, 1]], dtype=np.uint8), one))
+        mechanism.uses(Private(np.array([[0, 2, 1]], dtype=np.uint8), promise))
     with pytest.raises(ValueError, match="codes from 0"):
-        mechanism.uses(Private(np.array([[0, -1, 1]], dtype=np.int8), one))
+        mechanism.uses(Private(np.array([[0, -1, 1]], dtype=np.int8), promise))
 
 
 def test_a_value_outside_the_schema_ends_nothing_and_moves_no_other_row(tmp_path):
@@ -92,8 +92,8 @@ def test_a_value_outside_the_schema_ends_nothing_and_moves_no_other_row(tmp_path
     assert SCHEMA.encode(rows).tolist() == expected.tolist()
     rows["number"] = pa.array([str(cell) for cell in rows["number"]])
     pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
-    found = _reading.encoded(SCHEMA, tmp_path / "rows.parquet", most=1)
-    assert found[:, :-1].tolist() == expected.tolist()
+    codes = _reading.encoded(SCHEMA, tmp_path / "rows.parquet", most=1)
+    assert codes[:, :-1].tolist() == expected.tolist()
     assert SCHEMA.unread(rows) == {"word": 1, "code": 1, "number": 1}
     assert TableGenerator(SCHEMA, target="code", epsilon=1.0).fit(rows).n_rows_ > 0
 

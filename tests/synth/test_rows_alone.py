@@ -31,11 +31,11 @@ def test_one_row_more_adds_one_vote_and_moves_no_other():
     for seed in range(30):
         rows, points = tied(64, np.float32, seed)
         for n_rows in (1, 299):
-            fewer, more = (
+            fewer, larger = (
                 np.bincount(nearest(rows[:size], [points[:2]])[:, 0], minlength=2)
                 for size in (n_rows, n_rows + 1)
             )
-            assert np.abs(more - fewer).sum() == 1
+            assert np.abs(larger - fewer).sum() == 1
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e14, 1e25])

@@ -90,8 +90,8 @@ def test_public_rows_give_bins_as_one_would_by_hand():
 
 def test_a_data_dictionary_counts_before_what_public_rows_show():
     rows = {"age": [20, 30, 40] * 20, "sex": ["f", "f", "m"] * 20, "x": [0.5, 1.5, 2.5] * 20}
-    said = {"age": {"range": [0, 120]}, "sex": {"categories": ["f", "m", "x"], "missing": True}}
-    age, sex, _ = Schema.from_public(rows, dictionary=said).columns
+    entries = {"age": {"range": [0, 120]}, "sex": {"categories": ["f", "m", "x"], "missing": True}}
+    age, sex, _ = Schema.from_public(rows, dictionary=entries).columns
     assert (age.edges[0], age.edges[-1], age.whole) == (0, 121, True)
     assert (sex.categories, sex.missing) == (("f", "m", "x"), True)
     for wrong in ({"income": {}}, {"age": {"least": 0}}, {"age": {"range": [3, 1]}}):
@@ -139,13 +139,13 @@ HOSTILE += ["nan(1)", "1_0", "x" * 9]
     ],
 )
 def test_each_value_has_a_public_code_whatever_it_is(column, unlisted, absent):
-    known = {"a": 0, 7: column.categories.index("7"), b"a": 0}
+    codes = {"a": 0, 7: column.categories.index("7"), b"a": 0}
     missing = {None, b"\xff", "", " ", np.nan}
-    expected = [known.get(cell, absent if cell in missing else unlisted) for cell in HOSTILE]
+    expected = [codes.get(cell, absent if cell in missing else unlisted) for cell in HOSTILE]
     assert column.encode(HOSTILE).tolist() == expected
     assert [column.encode([cell])[0] for cell in HOSTILE] == expected
     assert column.unread([SECRET, "a"]) == 1
-    assert column.encode([7.0, "a"]).tolist() == [known[7], 0]
+    assert column.encode([7.0, "a"]).tolist() == [codes[7], 0]
 
 
 @pytest.mark.parametrize(("missing", "absent"), [(False, 0), (True, 2)])

@@ -90,8 +90,8 @@ def test_a_copy_numbers_persons_and_their_rows_from_1(made):
 
 def test_a_generator_survives_its_record_and_answers_questions(made):
     again = SequenceGenerator.from_json(made.to_json())
-    one, two = (each.sample(200, random_state=0) for each in (made, again))
-    assert all((one[name] == two[name]).all() for name in one)
+    first, second = (model.sample(200, random_state=0) for model in (made, again))
+    assert all((first[name] == second[name]).all() for name in first)
     assert (again.mechanism_, again.result_) == (made.mechanism_, made.result_)
     answers = again.query("ward")
     assert sum(row.estimate for row in answers.rows) == pytest.approx(made.n_rows_, rel=0.02)

@@ -79,13 +79,13 @@ class TestOneStep:
 
     def test_every_network_gets_the_whole_noise_and_not_a_kth_of_it(self):
         """Planted: noise divided by the number of clusters."""
-        found = []
+        noises = []
         run = training(np.zeros((1, 3)), [0], networks=5, sigma=2.0, clip=3.0)
         for _ in range(80):
             run.step(np.zeros(1, dtype=int))
-            found += [module.weight.grad.numpy().ravel() * 10 for module in run.modules]
-        square, far = np.mean(np.square(found)) / 36, 9 * math.sqrt(2 / 1200)
-        assert abs(square - 1) < far < 1 - 1 / 5**2
+            noises += [module.weight.grad.numpy().ravel() * 10 for module in run.modules]
+        square, tolerance = np.mean(np.square(noises)) / 36, 9 * math.sqrt(2 / 1200)
+        assert abs(square - 1) < tolerance < 1 - 1 / 5**2
         assert FALSE_ALARM < 1e-8  # nine standard deviations
 
     def test_a_row_that_is_not_finite_is_left_out(self):
@@ -96,21 +96,21 @@ class TestOneStep:
 
     def test_noise_that_a_loss_draws_is_secret(self):
         """Planted: noise under a public seed by place, which one row more deals anew to all others."""
-        found = []
+        noises = []
         for seed in (0, 0, 1):
             run = training(np.ones((200, 3)), np.zeros(200, dtype=int), seed=seed, clip=1e3)
             drawing = lambda module, rows: module(rows)[:, 0] * torch.randn(len(rows))  # noqa: E731
             run = replace(run, losses=drawing)
             run.step(np.arange(200))
-            found.append(float(run.modules[0].weight.grad[0, 0]))
-        assert found[0] == found[1]
-        assert abs(found[2] - found[0]) > 1e-3
+            noises.append(float(run.modules[0].weight.grad[0, 0]))
+        assert noises[0] == noises[1]
+        assert abs(noises[2] - noises[0]) > 1e-3
 
     def test_each_row_takes_part_by_a_coin_of_its_own(self):
         """Planted: shuffled batches, whose sizes are all the same."""
         run = training(np.zeros((1000, 3)), np.zeros(1000, dtype=int), sampling_rate=0.1)
         samples = [run.sample() for _ in range(200)]
-        sizes = np.array([len(each) for each in samples])
+        sizes = np.array([len(sample) for sample in samples])
         assert abs(sizes.mean() - 100) < 7 * math.sqrt(90 / 200)
         assert 60 < sizes.var() < 130
         times = np.bincount(np.concatenate(samples), minlength=1000)
@@ -143,20 +143,20 @@ class TestThePrice:
 
     def test_histogram_and_gradient_are_one_gaussian_sampled_once(self):
         """Planted: a clip without its price. Theorem 4 of the thesis says 1.76, one Gaussian 1.34 by RDP."""
-        both = mechanism(steps=11_764, sampling_rate=0.0017, sigma=1.0, sigma_norms=4.0).curve()
+        joint = mechanism(steps=11_764, sampling_rate=0.0017, sigma=1.0, sigma_norms=4.0).curve()
         alone = mechanism(steps=11_764, sampling_rate=0.0017, sigma=1.0).curve()
-        one = sampled_gaussian_curve(sigma=(1 + 1 / 16) ** -0.5, sampling_rate=0.0017, steps=11_764)
-        assert alone.epsilon(1e-5) < both.epsilon(1e-5) == one.epsilon(1e-5)
-        assert both.epsilon(1e-5) < 1.76
+        single = sampled_gaussian_curve(sigma=(1 + 1 / 16) ** -0.5, sampling_rate=0.0017, steps=11_764)
+        assert alone.epsilon(1e-5) < joint.epsilon(1e-5) == single.epsilon(1e-5)
+        assert joint.epsilon(1e-5) < 1.76
 
     def test_all_networks_together_cost_as_much_as_one(self):
-        one, ten = mechanism(), mechanism(expected_rows=(10.0,) * 10)
-        assert one.curve() == ten.curve()
+        single, ten = mechanism(), mechanism(expected_rows=(10.0,) * 10)
+        assert single.curve() == ten.curve()
 
     def test_is_charged_before_training(self):
         with Ledger(":memory:", budget=Budget(epsilon=100.0, delta=1e-5, adaptive=False)) as ledger:
-            found = release(mechanism(), rows(), ledger=ledger)
-            assert sorted(found) == ["0/weight"]
+            outcome = release(mechanism(), rows(), ledger=ledger)
+            assert sorted(outcome) == ["0/weight"]
             assert ledger.epsilon() == pytest.approx(mechanism().curve().epsilon(1e-5), rel=1e-9)
 
     def test_one_row_moves_the_sum_of_all_networks_by_no_more_than_the_clip(self):
@@ -168,9 +168,9 @@ class TestThePrice:
             run.step(np.arange(len(keep)))
             return np.concatenate([module.weight.grad.numpy().ravel() * 10 for module in run.modules])
 
-        whole = gradients(np.arange(40))
+        total = gradients(np.arange(40))
         for row in range(40):
-            moved = whole - gradients(np.delete(np.arange(40), row))
+            moved = total - gradients(np.delete(np.arange(40), row))
             assert np.linalg.norm(moved) <= 1.0
 
 
@@ -206,9 +206,13 @@ def _in_epochs_of(size):
     plain = private_steps.train
 
     def run(self, *, steps, learning_rate, seed, checkpoint=None, fingerprint=""):
-        each = [p for module in self.modules for p in module.parameters()]
+        parameters = [p for module in self.modules for p in module.parameters()]
         plain(
-            [private_steps.Objective(optimizer=torch.optim.Adam(each, lr=learning_rate), loss=self.step)],
+            [
+                private_steps.Objective(
+                    optimizer=torch.optim.Adam(parameters, lr=learning_rate), loss=self.step
+                )
+            ],
             lambda _: (self.sample() for _ in range(size)),
             steps=size,
             epochs=steps // size,
@@ -269,18 +273,18 @@ class TestMixture:
     @pytest.mark.parametrize("generator", ["vae", pytest.param("rbm", marks=pytest.mark.slow)])
     def test_means_of_classes_are_those_of_the_rows(self, generator):
         X, y = binary()
-        made, labels = mixture(X, y, generator=generator).sample(4000, random_state=0)
-        assert set(np.unique(made)) <= {0.0, 1.0}
+        sample, labels = mixture(X, y, generator=generator).sample(4000, random_state=0)
+        assert set(np.unique(sample)) <= {0.0, 1.0}
         for k in (0, 1):
-            np.testing.assert_allclose(made[labels == k].mean(axis=0), X[y == k].mean(axis=0), atol=0.15)
+            np.testing.assert_allclose(sample[labels == k].mean(axis=0), X[y == k].mean(axis=0), atol=0.15)
 
     @pytest.mark.parametrize("steps", [100, pytest.param(300, marks=pytest.mark.slow)])
     def test_networks_learn_what_centres_leave_out(self, steps):
         X, y = binary()
         settings = {"n_clusters": 1, "epsilon": 30.0, "share": 0.3, "steps": steps, "learning_rate": 0.03}
         fitted = mixture(X, y, generator=VAE(n_features=6, hidden=(16,), latent=2), **settings)
-        made, _ = fitted.sample(4000, random_state=0)
-        assert np.corrcoef(made[:, 4], made[:, 5])[0, 1] > 0.3
+        sample, _ = fitted.sample(4000, random_state=0)
+        assert np.corrcoef(sample[:, 4], sample[:, 5])[0, 1] > 0.3
 
     def test_the_price_is_the_one_asked_for(self):
         X, y = binary(500)
@@ -293,9 +297,9 @@ class TestMixture:
     @pytest.mark.parametrize("n", [1, 3])
     def test_few_rows_one_class_and_empty_clusters_give_a_generator_of_noise(self, generator, n):
         fitted = mixture(binary(n)[0], np.zeros(n), generator=generator, n_clusters=5)
-        made, labels = fitted.sample(50)
-        assert made.shape == (50, 6)
-        assert np.isfinite(made).all()
+        sample, labels = fitted.sample(50)
+        assert sample.shape == (50, 6)
+        assert np.isfinite(sample).all()
         assert set(labels) <= {0, 1}
 
     def test_without_labels_each_cluster_has_a_network(self):
@@ -310,17 +314,17 @@ class TestMixture:
     )
     def test_samples_repeat_under_their_seed(self, generator):
         fitted = mixture(*binary(300), generator=generator)
-        one, two = (fitted.sample(20, random_state=3)[0] for _ in range(2))
-        np.testing.assert_array_equal(one, two)
+        first, second = (fitted.sample(20, random_state=3)[0] for _ in range(2))
+        np.testing.assert_array_equal(first, second)
 
     def test_a_private_gan_of_images_sees_rows_by_clipped_gradients_of_its_discriminator_only(self):
         images = np.random.default_rng(0).random((40, 64))
         settings = {"generator": DCGAN(n_features=64, width=4, n_noise=8), "steps": 3, "n_clusters": 1}
         fitted = DPGM(**settings, epsilon=3.0, sampling_rate=0.5).fit(images, rng=np.random.default_rng(0))
-        made = fitted.sample(20)[0]
-        assert made.shape == (20, 64)
-        assert made.min() >= 0
-        assert made.max() <= 1
+        sample = fitted.sample(20)[0]
+        assert sample.shape == (20, 64)
+        assert sample.min() >= 0
+        assert sample.max() <= 1
         [module] = settings["generator"].modules(1, seed=0)
         assert set(module.public_gradient()) == {name for name, _ in module.named_parameters()}
         parts = {
@@ -351,9 +355,9 @@ class TestMixture:
         X, y = binary(300)
         mechanism = mixture(X, y, generator="rbm").mechanism_
         shared = _fitting.private_rows(X.astype(np.float32), y, np.repeat(np.arange(100), 3), rng=None)
-        for asked in (mechanism.uses, lambda rows: mechanism.release(rows, rng=np.random.default_rng(0))):
+        for use in (mechanism.uses, lambda rows: mechanism.release(rows, rng=np.random.default_rng(0))):
             with pytest.raises(ValueError, match="share of 1"):
-                asked(shared)
+                use(shared)
 
     def test_a_person_gives_one_row(self):
         X, y = binary(600)

@@ -46,11 +46,11 @@ class TestThePrice:
         worst = rng.normal(size=(40, d))
         worst /= np.linalg.norm(worst, axis=1, keepdims=True)
         worst = np.concatenate([worst, np.full((1, d), d**-0.5), np.full((1, d), 1e9), np.zeros((1, d))])
-        most = max(moved(mechanism, worst[k:]) for k in range(len(worst)))
-        both = mechanism.curve().mu_squared
+        largest = max(moved(mechanism, worst[k:]) for k in range(len(worst)))
+        price = mechanism.curve().mu_squared
         others = mechanism.clusters.curve() + sums.sums_curve(mechanism.sigma_norms)
-        priced = math.sqrt(both - others.mu_squared) * 65536
-        assert most <= priced * (1 + 1e-6)
+        priced = math.sqrt(price - others.mu_squared) * 65536
+        assert largest <= priced * (1 + 1e-6)
         assert priced <= max(1.0, 65536 / sigma) * (1 + 1e-6)
 
     def test_every_release_of_noise_is_paid_for(self, monkeypatch):
@@ -82,9 +82,9 @@ class TestThePrice:
     def test_rows_that_share_a_weight_are_refused(self):
         X, y = alike(300)
         shared = _fitting.private_rows(X.astype(np.float32), y, np.repeat(np.arange(100), 3), rng=None)
-        for asked in (spread().uses, lambda rows: spread().release(rows, rng=np.random.default_rng(0))):
+        for use in (spread().uses, lambda rows: spread().release(rows, rng=np.random.default_rng(0))):
             with pytest.raises(ValueError, match="share of 1"):
-                asked(shared)
+                use(shared)
 
 
 class TestTheNoise:
@@ -92,12 +92,12 @@ class TestTheNoise:
         d = 300
         table = spread(n_features=d).noisy(np.zeros((d, d)), rng=np.random.default_rng(0))
         np.testing.assert_array_equal(table, table.T)
-        for found, sigma in (
+        for noise, sigma in (
             (table.diagonal(), 65536.0),
             (table[np.triu_indices(d, 1)], 65536 / math.sqrt(2)),
         ):
-            low, high = chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], len(found)) * sigma**2
-            assert low < (found**2).sum() < high
+            low, high = chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], len(noise)) * sigma**2
+            assert low < (noise**2).sum() < high
         pairs = table[np.triu_indices(d, 1)]
         assert not low < (pairs**2 / 1.05**2).sum() < high
 
@@ -117,11 +117,11 @@ class TestTheNoise:
         planted /= np.linalg.norm(planted)
         size = 1.5 * 46341 * math.sqrt(d)
         noisy = mechanism.noisy(size * np.outer(planted, planted), rng=np.random.default_rng(0))
-        found = mechanism.factors(noisy, n)
-        assert found.shape[1] == 1
-        direction = found[:, 0] / np.linalg.norm(found)
+        factors = mechanism.factors(noisy, n)
+        assert factors.shape[1] == 1
+        direction = factors[:, 0] / np.linalg.norm(factors)
         along = size * (direction @ planted) ** 2 / (n * 13107)
-        assert (found**2).sum() == pytest.approx(along, rel=0.1)
+        assert (factors**2).sum() == pytest.approx(along, rel=0.1)
         raw = np.linalg.eigvalsh(noisy)[-1] / (n * 13107)
         assert raw > 1.5 * along
 
@@ -135,9 +135,9 @@ class TestWhatIsLearned:
         X, y = alike()
         rows, labels = self.made(X, y).sample(6000, random_state=0)
         for k in (0, 1):
-            found = np.corrcoef(rows[labels == k, 3:].T)
-            assert found[1, 2] > 0.8
-            assert found[0, 1] < -0.8
+            correlations = np.corrcoef(rows[labels == k, 3:].T)
+            assert correlations[1, 2] > 0.8
+            assert correlations[0, 1] < -0.8
             assert rows[labels == k, 4].std() == pytest.approx(X[y == k, 4].std(), rel=0.25)
             np.testing.assert_allclose(rows[labels == k].mean(axis=0), X[y == k].mean(axis=0), atol=0.03)
 
@@ -155,8 +155,8 @@ class TestWhatIsLearned:
         X, _ = alike()
         model = DPGM(3, generator="gaussian", epsilon=3.0).fit(X, rng=np.random.default_rng(0))
         assert sorted(model.weights_) == ["0/factors", "1/factors", "2/factors"]
-        one, two = (model.sample(20, random_state=3)[0] for _ in range(2))
-        np.testing.assert_array_equal(one, two)
+        first, second = (model.sample(20, random_state=3)[0] for _ in range(2))
+        np.testing.assert_array_equal(first, second)
 
     def test_needs_no_torch(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)

@@ -58,9 +58,9 @@ def test_pairs_of_columns_look_alike_in_the_copy(target, method):
 
 def test_the_number_of_rows_is_noisy_and_near():
     """Planted: the exact number, which one row moves."""
-    found = [fitted(seed=seed).n_rows_ for seed in range(3)]
-    assert len(set(found)) > 1
-    assert found == pytest.approx([4000] * 3, abs=100)
+    sizes = [fitted(seed=seed).n_rows_ for seed in range(3)]
+    assert len(set(sizes)) > 1
+    assert sizes == pytest.approx([4000] * 3, abs=100)
 
 
 @pytest.mark.statistical
@@ -76,9 +76,9 @@ def test_noisy_counts_are_off_by_their_standard_error(target, method):
             np.add.at(exact, tuple(real[:, list(columns)].T), 1)
             away += ((counts - exact) / error).ravel().tolist()
     assert len(away) > 150
-    far = 7 / np.sqrt(len(away))  # standard deviations of the mean
-    assert abs(np.mean(away)) < far
-    assert abs(np.std(away) - 1) < far
+    tolerance = 7 / np.sqrt(len(away))  # standard deviations of the mean
+    assert abs(np.mean(away)) < tolerance
+    assert abs(np.std(away) - 1) < tolerance
 
 
 @pytest.mark.parametrize("names", [("ill",), ("age", "town"), (), ("age", "age"), ("age", "smokes", "town")])
@@ -95,8 +95,8 @@ def test_marginals_that_were_not_counted_are_refused_with_those_that_were(names)
 def test_a_generator_survives_its_record(target, method):
     generator = fitted(600, target=target, method=method, epsilon=0.2)
     again = TableGenerator.from_json(generator.to_json())
-    one, two = (each.sample(3000, random_state=0) for each in (generator, again))
-    assert all((one[name] == two[name]).all() for name in SCHEMA.names)
+    first, second = (model.sample(3000, random_state=0) for model in (generator, again))
+    assert all((first[name] == second[name]).all() for name in SCHEMA.names)
     assert (again.mechanism_, again.result_) == (generator.mechanism_, generator.result_)
     if method == "forest":  # which draws a target by a model of its own
         assert (generator.model_.labels is None) is (again.model_.labels is None) is (target is None)
@@ -124,10 +124,10 @@ def test_more_rows_than_particles_are_drawn_anew():
 
 def test_samples_repeat_under_their_seed_and_have_the_asked_size():
     generator = fitted()
-    one, two, other = (generator.sample(50, random_state=seed) for seed in (3, 3, 4))
-    assert all((one[name] == two[name]).all() for name in SCHEMA.names)
-    assert any((one[name] != other[name]).any() for name in SCHEMA.names)
-    assert len(one["age"]) == 50
+    first, second, third = (generator.sample(50, random_state=seed) for seed in (3, 3, 4))
+    assert all((first[name] == second[name]).all() for name in SCHEMA.names)
+    assert any((first[name] != third[name]).any() for name in SCHEMA.names)
+    assert len(first["age"]) == 50
     assert generator.sample(0)["age"].shape == (0,)
 
 
@@ -135,10 +135,10 @@ def test_rows_of_one_person_share_one_weight_whatever_their_number():
     groups = np.repeat(np.arange(4), [1, 3, 8, 10_000])
     private = tables.coded(SCHEMA, people(len(groups)), groups, rng=None)
     weights = private.open()[:, -1]
-    used = _fitting.rows_of_persons(groups, len(groups), rng=None)
-    assert sorted(weights) == sorted(tables.GRAIN // used[used > 0])
-    assert (private.open()[:, -2] == used[used > 0] - 1).all()  # how many rows the person has
-    totals = np.bincount(groups[used > 0], tables.GRAIN // used[used > 0])
+    weights_used = _fitting.rows_of_persons(groups, len(groups), rng=None)
+    assert sorted(weights) == sorted(tables.GRAIN // weights_used[weights_used > 0])
+    assert (private.open()[:, -2] == weights_used[weights_used > 0] - 1).all()  # how many rows the person has
+    totals = np.bincount(groups[weights_used > 0], tables.GRAIN // weights_used[weights_used > 0])
     assert totals.max() <= tables.GRAIN
     assert totals.min() >= tables.GRAIN - 8
 
@@ -205,13 +205,13 @@ def test_each_method_has_a_copy_of_an_odd_table_or_refuses_before_the_charge(
     schema, rows, target, refused, method
 ):
     with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5, adaptive=False)) as ledger:
-        made = TableGenerator(schema, target=target, epsilon=2.0, method=method)
+        generator = TableGenerator(schema, target=target, epsilon=2.0, method=method)
         if method in refused:
             with pytest.raises(ValueError, match="one column or more beside the target"):
-                made.fit(rows, ledger=ledger)
+                generator.fit(rows, ledger=ledger)
             assert ledger.epsilon() == 0
             return
-        sample = made.fit(rows, ledger=ledger).sample(20, random_state=0)
+        sample = generator.fit(rows, ledger=ledger).sample(20, random_state=0)
         assert {len(column) for column in sample.values()} == {20}
         assert 0 < ledger.epsilon() <= 2.0
 
@@ -219,16 +219,16 @@ def test_each_method_has_a_copy_of_an_odd_table_or_refuses_before_the_charge(
 @pytest.mark.parametrize(("n_columns", "method"), [(50, "particles"), (51, "forest")])
 def test_particles_are_the_default_up_to_50_columns(n_columns, method):
     schema, _ = wide(n_columns, 1)
-    usual, same = (TableGenerator(schema, method=m).mechanism(persons=False) for m in ("auto", method))
-    assert usual == same
+    usual, explicit = (TableGenerator(schema, method=m).mechanism(persons=False) for m in ("auto", method))
+    assert usual == explicit
 
 
 @pytest.mark.parametrize("n_columns", [60, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_table_of_many_columns_has_a_copy(n_columns):
     schema, rows = wide(n_columns, 50)
-    made = TableGenerator(schema, target="c0", epsilon=1.0).fit(rows)
-    assert {len(column) for column in made.sample(20, random_state=0).values()} == {20}
-    assert made.result_.upper["epsilon"] <= 1.0
+    generator = TableGenerator(schema, target="c0", epsilon=1.0).fit(rows)
+    assert {len(column) for column in generator.sample(20, random_state=0).values()} == {20}
+    assert generator.result_.upper["epsilon"] <= 1.0
 
 
 def test_more_codes_than_a_table_can_have_are_refused_in_a_sentence():

@@ -39,8 +39,8 @@ def written():
     """A writer with its documents: written(model, n_documents=..., ...)."""
 
     def make(model=None, *, texts=None, labels=None, groups=None, **settings):
-        given = documents() if texts is None else (texts, labels)
+        corpus = documents() if texts is None else (texts, labels)
         settings = {"classes": ["bad", "good"], "n_documents": 12, "n_tokens": 5, "epsilon": 30.0} | settings
-        return Writer(model or Asked(), **settings).fit(*given, groups=groups)
+        return Writer(model or Asked(), **settings).fit(*corpus, groups=groups)
 
     return make

@@ -28,14 +28,14 @@ def near(writer, at=NEAR["at"]):
 
 
 def test_whether_a_document_is_near_depends_on_it_and_on_the_question_only(answering):
-    whole = near(answering())
-    assert whole == sorted(note for note in NOTES if note != "the acting is dull")
+    choice = near(answering())
+    assert choice == sorted(note for note in NOTES if note != "the acting is dull")
     for left_out in range(0, len(NOTES), 5):
-        rest = near(answering(notes=NOTES[:left_out] + NOTES[left_out + 1 :]))
-        was = [NOTES[left_out]] if NOTES[left_out] in whole else []
-        assert sorted(rest + was) == whole
+        choice_without = near(answering(notes=NOTES[:left_out] + NOTES[left_out + 1 :]))
+        was = [NOTES[left_out]] if NOTES[left_out] in choice else []
+        assert sorted(choice_without + was) == choice
     closer = near(answering(notes=[*NOTES, *[QUESTION] * 40]))
-    assert [note for note in closer if note != QUESTION] == whole  # many that are nearer push nobody out
+    assert [note for note in closer if note != QUESTION] == choice  # many that are nearer push nobody out
 
 
 def test_a_document_that_is_left_out_moves_a_draw_by_one_ballot_however_many_are_near(answering):
@@ -45,9 +45,11 @@ def test_a_document_that_is_left_out_moves_a_draw_by_one_ballot_however_many_are
     assert len(documents) > 2 * NEAR["retrieve"]
     for tokens in ([], writer.model.tokens("the"), writer.model.tokens("the plot is")):
         place = writer._read(writer.asking, QUESTION, documents, tokens, width=4)
-        counted, here = draw.contributions(place.differences), draw.at(place.public)
-        laws = [here.log_outcomes(np.delete(counted, k, axis=0).sum(axis=0)) for k in range(len(documents))]
-        whole = here.log_outcomes(counted.sum(axis=0))
+        counted, mechanism = draw.contributions(place.differences), draw.at(place.public)
+        laws = [
+            mechanism.log_outcomes(np.delete(counted, k, axis=0).sum(axis=0)) for k in range(len(documents))
+        ]
+        whole = mechanism.log_outcomes(counted.sum(axis=0))
         moved = [np.ptp(whole - law) for law in laws]
         assert max(moved) <= draw.range * (1 + 1e-9)
     assert max(moved) > 0.9 * draw.range

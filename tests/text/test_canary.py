@@ -47,8 +47,8 @@ def texts(writer, draw, *, silent, tokens=(), log=0.0, left=3):
     place = writer.position(list(tokens))
     counted = draw.contributions(place.differences)
     law = draw.at(place.public).log_outcomes(counted[silent:].sum(axis=0))
-    for token, more in zip(place.candidates, law, strict=True):
-        further = {"tokens": (*tokens, token), "log": log + more, "left": left - 1}
+    for token, log_chance in zip(place.candidates, law, strict=True):
+        further = {"tokens": (*tokens, token), "log": log + log_chance, "left": left - 1}
         yield from texts(writer, draw, silent=silent, **further)
 
 
@@ -60,6 +60,6 @@ def test_no_set_of_whole_texts_tells_more_than_is_paid_for_and_the_best_comes_ne
     assert p.sum() == pytest.approx(1) == q.sum()
     price = 3 * draw.curve()
     for epsilon in (0.0, 0.2, 0.5, 0.9):
-        told = max(np.maximum(a - np.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p)))
-        assert told <= price.delta(epsilon)
+        delta = max(np.maximum(a - np.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p)))
+        assert delta <= price.delta(epsilon)
     assert np.abs(p - q).sum() / 2 > 0.3 * price.delta(0.0)

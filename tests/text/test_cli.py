@@ -26,9 +26,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(folder, *more, code=0):
+def run(folder, *options, code=0):
     settings = ["--text", "body", "--model", "tiny", "--texts", "4", "--documents", "12", "--tokens", "5"]
-    got, out, err = typed("write", folder / "notes.csv", *settings, *more)
+    got, out, err = typed("write", folder / "notes.csv", *settings, *options)
     assert got == code, err
     return out or err
 
@@ -61,12 +61,12 @@ def test_texts_record_and_ledger_are_written_and_a_second_run_pays_nothing(folde
 
 
 def test_a_person_is_protected_where_a_column_says_whose_document_it_is(folder):
-    said = run(folder, "--person", "who", "--epsilon", "30", "--out", folder / "run")
-    assert "for one person left out" in said
+    output = run(folder, "--person", "who", "--epsilon", "30", "--out", folder / "run")
+    assert "for one person left out" in output
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("options", "message"),
     [
         (("--label", "class", "--out", "x"), "--classes go together"),
         ((), "--out must name"),
@@ -76,15 +76,15 @@ def test_a_person_is_protected_where_a_column_says_whose_document_it_is(folder):
         (("--out", "x", "--delta", "0.03"), "--delta: delta must be below 1 / 48 units"),
     ],
 )
-def test_what_cannot_be_is_refused(folder, more, message, monkeypatch):
+def test_what_cannot_be_is_refused(folder, options, message, monkeypatch):
     monkeypatch.chdir(folder)
-    assert message in run(folder, *more, code=2).replace("\n", " ")
+    assert message in run(folder, *options, code=2).replace("\n", " ")
 
 
 def test_a_budget_that_is_spent_refuses(folder):
     run(folder, *CLASSES, "--out", folder / "one")
-    more = ("--out", folder / "two", "--ledger", folder / "one" / "ledger.sqlite")
-    run(folder, *CLASSES, *more, code=3)
+    options = ("--out", folder / "two", "--ledger", folder / "one" / "ledger.sqlite")
+    run(folder, *CLASSES, *options, code=3)
 
 
 def test_a_question_is_answered_at_its_price_and_the_same_one_again_for_nothing(folder):

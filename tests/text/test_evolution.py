@@ -18,16 +18,18 @@ SETTINGS = {"n_texts": 12, "n_rounds": 6, "n_tokens": 4, "epsilon": 8.0}
 
 def test_lines_come_near_to_the_documents_and_the_model_reads_none_of_them():
     model = Asked()
-    made = evolution(model, prompt="A line:", **SETTINGS)
+    population = evolution(model, prompt="A line:", **SETTINGS)
     near = []
     for documents in (DOCUMENTS, ["dull quartz"] * 400):
-        lines = made.fit(features(documents), rng=np.random.default_rng(0)).sample(50, random_state=0)
+        lines = population.fit(features(documents), rng=np.random.default_rng(0)).sample(50, random_state=0)
         near.append(float(np.mean(features(lines) @ features(DOCUMENTS[:1])[0])))
     assert near[0] > near[1] + 0.3
     assert {prompt for prompts, _ in model.calls for prompt in prompts} == {"A line:"}
     before = len(model.calls)
     again = evolution(model, prompt="A line:", **SETTINGS)
-    assert (again.candidates == made.candidates).all()  # nothing of the lines is drawn from private noise
+    assert (
+        again.candidates == population.candidates
+    ).all()  # nothing of the lines is drawn from private noise
     assert len(model.calls) > before
 
 
@@ -41,10 +43,10 @@ def test_features_of_a_document_are_its_own():
 
 def test_no_document_votes_for_a_line_without_words():
     """Its features are 0, which is nearer to a document than a line with other words."""
-    made = evolution(Asked(), **SETTINGS)
+    population = evolution(Asked(), **SETTINGS)
     lines = np.array(["", "dull quartz"])
-    far = np.linalg.norm(made.embed(lines) - features(DOCUMENTS[:1]), axis=1)
-    assert far[1] < far[0]
+    distances = np.linalg.norm(population.embed(lines) - features(DOCUMENTS[:1]), axis=1)
+    assert distances[1] < distances[0]
 
 
 @pytest.mark.parametrize(
@@ -69,20 +71,20 @@ def test_the_command_writes_texts_with_their_votes_and_charges_once(tmp_path, mo
     table.write_text("body,who\n" + "".join(f"{text},{k // 2}\n" for k, text in enumerate(DOCUMENTS)))
     words = ["evolve", table, "--text", "body", "--model", "tiny", "--person", "who", "--out", out]
     words += ["--texts", "8", "--rounds", "2", "--tokens", "4", "--epsilon", "4"]
-    said = json.loads(typed(*words, "--json").out)
-    assert (said["n_texts"], said["unit"]) == (8, "person")
+    record = json.loads(typed(*words, "--json").out)
+    assert (record["n_texts"], record["unit"]) == (8, "person")
     with (out / "texts.csv").open() as file:
         votes = [int(row["votes"]) for row in csv.DictReader(file)]
     assert votes == sorted(votes, reverse=True)
     assert sum(votes) == pytest.approx(200, abs=100)  # persons, with noise
     with Ledger(out / "ledger.sqlite") as ledger:
-        assert ledger.epsilon() == pytest.approx(said["epsilon"], rel=1e-6)
-    for more, code, refusal in (
+        assert ledger.epsilon() == pytest.approx(record["epsilon"], rel=1e-6)
+    for options, code, refusal in (
         ([], 2, "holds a finished run"),
         (["--out", tmp_path / "b", "--text", "nobody"], 1, "no column 'nobody' (--text)"),
         (["--out", tmp_path / "b", "--person", "nobody"], 1, "no column 'nobody' (--person)"),
         (["--out", tmp_path / "b", "--delta", "0.5"], 2, "--delta: delta must be below 1 /"),
     ):
-        got, _, err = typed(*words, *more)
+        got, _, err = typed(*words, *options)
         assert (got, refusal in " ".join(err.split())) == (code, True)
     assert not (tmp_path / "b").exists()

@@ -41,15 +41,15 @@ def test_what_one_document_may_say_does_not_depend_on_the_others():
 def test_no_document_tells_more_than_its_limit_along_any_text_and_a_greedy_one_nearly_so():
     draw, order = METERED.draw.at(np.log(rng(1).dirichlet(np.ones(30)))), 4.0
     for scale, least in ((0.3, 0.0), (50.0, 0.2)):
-        spent, told = np.zeros(8), 0.0
+        spent, leak = np.zeros(8), 0.0
         for t in range(30):
             rows = numbers((8, 30), 0.1, seed=t)
             rows[0] = METERED.draw.contributions(rng(t).choice([-scale, scale], size=(1, 30)))[0]
             counted, spent = METERED.admit(rows, spent)
             p, q = draw.log_outcomes(counted.sum(axis=0)), draw.log_outcomes(counted[1:].sum(axis=0))
-            told += max(logsumexp(order * a + (1 - order) * b) / (order - 1) for a, b in ((p, q), (q, p)))
+            leak += max(logsumexp(order * a + (1 - order) * b) / (order - 1) for a, b in ((p, q), (q, p)))
         price = dict(zip(METERED.curve().orders, METERED.curve().rdp, strict=True))[order]
-        assert least * price < told <= price
+        assert least * price < leak <= price
 
 
 def test_the_price_is_that_of_the_paid_draws_by_concentrated_privacy():
@@ -83,9 +83,9 @@ def meters(store):
     from ostraka.secure.log import Log
     from ostraka.text import writer
 
-    log, found = Log(store, name=writer._LOG), {}
+    log, meters_by_text = Log(store, name=writer._LOG), {}
     for key, body in log.entries():
         if key.startswith("spent "):
-            found[key.split(" texts ")[0]] = np.frombuffer(body)
+            meters_by_text[key.split(" texts ")[0]] = np.frombuffer(body)
     log.close()
-    return found
+    return meters_by_text

@@ -33,8 +33,8 @@ def smollm2():
     return LlamaCpp(packaged(), n_context=256)
 
 
-def asked_of(model, prompts, tokens=(), shown=50):
-    return model.next_tokens(prompts, list(tokens), shown=shown)
+def asked_of(model, prompts, tokens=(), n_shown=50):
+    return model.next_tokens(prompts, list(tokens), shown=n_shown)
 
 
 def test_tokens_become_text_also_where_they_are_no_whole_characters():
@@ -89,7 +89,7 @@ def served(language):
     def serve(answers):
         def intercept(handler, body):
             prompt = body["prompt"]
-            asked.append(body)
+            requests.append(body)
             logprobs = answers(prompt)
             if logprobs is None:
                 handler.reply(400, {"error": {"code": "too_long", "message": f"canary {prompt}"}})
@@ -97,11 +97,11 @@ def served(language):
                 handler.reply(200, {"choices": [{"text": "x", "logprobs": logprobs}]})
             return True
 
-        asked = []
+        requests = []
         server = language.LocalEndpoint(lambda prompt: prompt, intercept=intercept)
         running.append(server)
         url = server.__enter__().url
-        return ServedModel(Endpoint(url, retries=0, pause=0.01, timeout=60.0), model="small"), asked
+        return ServedModel(Endpoint(url, retries=0, pause=0.01, timeout=60.0), model="small"), requests
 
     yield serve
     for server in running:
@@ -109,12 +109,14 @@ def served(language):
 
 
 def test_an_endpoint_is_read_in_both_forms_and_asked_with_the_text_so_far(served):
-    model, asked = served(lambda prompt: OLD if "old" in prompt else NEW)
-    old, new = asked_of(model, ["old", "new"], [Token(b" so", 5)], shown=20)
+    model, requests = served(lambda prompt: OLD if "old" in prompt else NEW)
+    old, new = asked_of(model, ["old", "new"], [Token(b" so", 5)], n_shown=20)
     assert old == {Token(b" good"): -0.5, Token(b" bad"): -1.5, END: -2.0}
     assert new == {Token(b" good", 7): -0.5, Token(b"\xc3", 8): -1.5, END: -2.0}
-    assert {each["prompt"] for each in asked} == {"old so", "new so"}
-    assert {(each["logprobs"], each["max_tokens"], each["temperature"]) for each in asked} == {(20, 1, 0)}
+    assert {request["prompt"] for request in requests} == {"old so", "new so"}
+    assert {(request["logprobs"], request["max_tokens"], request["temperature"]) for request in requests} == {
+        (20, 1, 0)
+    }
     with pytest.raises(ValueError, match="local model"):
         model.tokens("x")
 
@@ -165,7 +167,7 @@ class TestLlamaCpp:
         ]
 
     def test_logs_are_those_of_a_law_and_a_prompt_that_is_too_long_is_refused(self, smollm2):
-        answer, refused = asked_of(smollm2, ["The film was", "word " * 900], shown=2000)
+        answer, refused = asked_of(smollm2, ["The film was", "word " * 900], n_shown=2000)
         assert 0.95 < math.fsum(map(math.exp, answer.values())) <= 1 + 1e-6
         assert refused is None
 
@@ -189,10 +191,12 @@ class TestLlamaCpp:
     def test_a_real_server_on_this_machine_says_the_same_as_the_file(self, smollm2):
         asked_of(smollm2, ["x"] * 5)  # so that the server has a slot for each, and is not started again
         model = ServedModel(Endpoint(smollm2._server.listening_address + "/v1"), model="any")
-        here, there = (asked_of(each, ["The film was", *DOCUMENTS], shown=20) for each in (smollm2, model))
-        for one, other in zip(here, there, strict=True):
-            assert set(one) == set(other)
-            np.testing.assert_allclose([one[k] for k in one], [other[k] for k in one], atol=0.05)
+        by_file, by_server = (
+            asked_of(source, ["The film was", *DOCUMENTS], n_shown=20) for source in (smollm2, model)
+        )
+        for first, second in zip(by_file, by_server, strict=True):
+            assert set(first) == set(second)
+            np.testing.assert_allclose([first[k] for k in first], [second[k] for k in first], atol=0.05)
 
 
 # transformers --------------------------------------------------------------------------------------------
@@ -237,13 +241,13 @@ def test_transformers_are_asked_in_one_batch_of_public_shape_and_rows_count_alon
     model._known.clear()
     along = model.next_tokens_along(DOCUMENTS, tokens[:3], shown=50)
     for place, step in zip(along, steps, strict=True):
-        for one, other in zip(place, step, strict=True):
-            np.testing.assert_allclose([one[k] for k in one], [other[k] for k in one], atol=1e-4)
-    for other in ("a", "abd"):  # another text after the same prompts: these are not read again
-        asked_of(model, DOCUMENTS, model.tokens(other))
+        for first, second in zip(place, step, strict=True):
+            np.testing.assert_allclose([first[k] for k in first], [second[k] for k in first], atol=1e-4)
+    for second in ("a", "abd"):  # another text after the same prompts: these are not read again
+        asked_of(model, DOCUMENTS, model.tokens(second))
     assert lengths[6:] == [43, 1, 2]
     model._known.clear()
-    whole = asked_of(model, DOCUMENTS, tokens[:3])  # from the beginning
-    for one, other in zip(steps[3], whole, strict=True):
-        np.testing.assert_allclose([one[k] for k in one], [other[k] for k in one], atol=1e-4)
-    assert math.fsum(map(math.exp, asked_of(model, ["a"], shown=64)[0].values())) == pytest.approx(1)
+    afresh = asked_of(model, DOCUMENTS, tokens[:3])  # from the beginning
+    for first, second in zip(steps[3], afresh, strict=True):
+        np.testing.assert_allclose([first[k] for k in first], [second[k] for k in first], atol=1e-4)
+    assert math.fsum(map(math.exp, asked_of(model, ["a"], n_shown=64)[0].values())) == pytest.approx(1)

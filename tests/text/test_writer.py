@@ -23,18 +23,18 @@ def budget(epsilon=60.0):
 def test_texts_say_what_the_documents_of_their_class_agree_on_and_less_so_at_a_small_price(written):
     plain = {epsilon: written(epsilon=epsilon, n_documents=24, n_tokens=4) for epsilon in (60.0, 0.01)}
     texts, labels = ["the acting is warm", "the plot is dull"], ["good", "bad"]
-    rich, poor = (each.score(texts, labels, plan=each.plan(2)) for each in plain.values())
+    rich, poor = (writer.score(texts, labels, plan=writer.plan(2)) for writer in plain.values())
     assert rich.bits == pytest.approx(rich.without_privacy, abs=0.05)
     assert rich.bits < poor.bits - 0.3
     assert poor.bits == pytest.approx(poor.public, abs=0.08)
     assert (rich.n_tokens, rich.candidates) == (8, 1.0)
     found = written(clip=40.0, n_documents=24, n_tokens=6).write(80, rng=rng())
-    warm = [sum("is warm" in each.text for each in found if each.label == label) for label in ("bad", "good")]
+    warm = [sum("is warm" in text.text for text in found if text.label == label) for label in ("bad", "good")]
     assert warm[1] > 3 * warm[0]
 
 
 def test_a_text_ends_with_the_token_that_ends_it(written):
-    lengths = [len(each.text.split()) for each in written(n_tokens=12).write(40, rng=rng())]
+    lengths = [len(text.text.split()) for text in written(n_tokens=12).write(40, rng=rng())]
     assert max(lengths) <= 12
     assert len(set(lengths)) > 2
 
@@ -45,11 +45,11 @@ def test_a_text_ends_with_the_token_that_ends_it(written):
 def test_disjoint_batches_cost_as_much_as_one_and_more_texts_of_a_batch_cost_more(written):
     writer = written()
     assert writer.plan(4).n_batches == (2, 2)
-    few, some, many = (writer.plan(n) for n in (2, 4, 5))
-    assert few.uses == some.uses == 5
+    two_texts, four_texts, many = (writer.plan(n) for n in (2, 4, 5))
+    assert two_texts.uses == four_texts.uses == 5
     assert many.uses == 10
-    assert many.draw.clip < some.draw.clip
-    for plan in (few, some, many):
+    assert many.draw.clip < four_texts.draw.clip
+    for plan in (two_texts, four_texts, many):
         assert 29.9 < plan.epsilon <= 30.0
         assert (plan.uses * plan.draw.curve()).epsilon(1e-5) == plan.epsilon
 
@@ -106,8 +106,8 @@ def test_a_run_that_was_killed_goes_on_with_the_stored_tokens_and_pays_nothing_t
         texts = written(model, store=store).write(2, ledger=ledger, rng=rng(2))
         assert len(ledger.entries()) == 1
         assert {key: stored(store)[key] for key in first} == first
-        known = {tuple(map(tuple, tokens)) for prompts, tokens in model.calls if len(prompts) > 1}
-        assert len(known) + len(first) == len(stored(store))  # nothing is computed again
+        prefixes = {tuple(map(tuple, tokens)) for prompts, tokens in model.calls if len(prompts) > 1}
+        assert len(prefixes) + len(first) == len(stored(store))  # nothing is computed again
         calls = len(model.calls)
         assert written(model, store=store).write(2, ledger=ledger, rng=rng(3)) == texts
         assert all(len(prompts) == 1 for prompts, _ in model.calls[calls:])
@@ -171,8 +171,8 @@ def test_candidates_and_public_numbers_do_not_depend_on_documents(written):
     others = ["zebra quartz zebra quartz"] * len(texts)
     for tokens in ([], written().model.tokens("the"), written().model.tokens("the plot zebra")):
         places = [
-            written(texts=each, labels=labels, n_candidates=4).position(tokens, code=1)
-            for each in (texts, others)
+            written(texts=text, labels=labels, n_candidates=4).position(tokens, code=1)
+            for text in (texts, others)
         ]
         assert places[0].candidates == places[1].candidates
         assert (places[0].public == places[1].public).all()
@@ -184,7 +184,9 @@ def test_a_document_counts_the_same_whatever_the_others_say(written, asked, tmp_
     writer = written(store=tmp_path / "store")
     mine = writer._batches[1][0][3]
     alone = writer.position([], code=1).differences[3]
-    writer._batches[1][0] = ["zebra " * 90 if each != mine else each for each in writer._batches[1][0]]
+    writer._batches[1][0] = [
+        "zebra " * 90 if document != mine else document for document in writer._batches[1][0]
+    ]
     again = writer.position([], code=1).differences
     assert any((row == alone).all() for row in again)
 
@@ -195,21 +197,21 @@ def test_a_document_that_the_model_refuses_is_silent_and_nobody_is_told(written,
     writer = written(asked(refuses="quartz"), texts=texts, labels=labels)
     [batch] = [k for k, batch in enumerate(writer._batches[1]) if "quartz" in batch]
     rows = writer.position(writer.model.tokens("the"), code=1, batch=batch).differences
-    assert [not row.any() for row in rows] == [each == "quartz" for each in writer._batches[1][batch]]
+    assert [not row.any() for row in rows] == [document == "quartz" for document in writer._batches[1][batch]]
     assert len(writer.write(4, rng=rng())) == 4
 
 
 def test_what_is_not_shown_counts_as_the_last_that_is(written):
-    few, every = written(shown=2), written()
-    few._batches = every._batches
-    short, whole = few.position([], code=1), every.position([], code=1)
-    assert short.candidates == whole.candidates
-    for row, full in zip(short.differences, whole.differences, strict=True):
-        logs = np.sort(full + whole.public)[::-1]
-        known = full + whole.public >= logs[1]
-        assert np.isclose(row, full)[known].sum() >= 2
-        rest = np.minimum(logs[1] - whole.public, 0.0)
-        assert (np.isclose(row, full) | np.isclose(row, rest)).all()
+    narrow, every = written(shown=2), written()
+    narrow._batches = every._batches
+    short, complete = narrow.position([], code=1), every.position([], code=1)
+    assert short.candidates == complete.candidates
+    for row, full in zip(short.differences, complete.differences, strict=True):
+        logs = np.sort(full + complete.public)[::-1]
+        visible = full + complete.public >= logs[1]
+        assert np.isclose(row, full)[visible].sum() >= 2
+        deficit = np.minimum(logs[1] - complete.public, 0.0)
+        assert (np.isclose(row, full) | np.isclose(row, deficit)).all()
 
 
 # Who is protected ----------------------------------------------------------------------------------------
@@ -222,9 +224,9 @@ def test_each_document_is_in_one_batch_and_a_person_in_one_prompt(written):
     writer = written(texts=texts, labels=labels, groups=np.repeat(np.arange(20), 3), n_documents=5)
     assert writer.unit_ == "person"
     assert [len(batches) for batches in writer._batches] == [1, 3]
-    prompts = [each.split("\n") for batches in writer._batches for batch in batches for each in batch]
+    prompts = [text.split("\n") for batches in writer._batches for batch in batches for text in batch]
     people = [{line.split()[1] for line in lines} for lines in prompts]
-    assert all(len(each) == 1 for each in people)
+    assert all(len(text) == 1 for text in people)
     assert len(set().union(*people)) == len(people) == 20
     assert sum(len(lines) for lines in prompts) == len(texts) - 1  # the row of the other class is left out
 
@@ -303,7 +305,7 @@ def test_places_of_a_text_are_the_same_in_one_pass_and_one_by_one(written):
     ]
     fast = writer.positions(tokens, code=1)
     assert len(slow) == len(fast) == len(tokens)
-    for one, other in zip(slow, fast, strict=True):
-        assert one.candidates == other.candidates
-        np.testing.assert_array_equal(one.public, other.public)
-        np.testing.assert_array_equal(one.differences, other.differences)
+    for step, quick_step in zip(slow, fast, strict=True):
+        assert step.candidates == quick_step.candidates
+        np.testing.assert_array_equal(step.public, quick_step.public)
+        np.testing.assert_array_equal(step.differences, quick_step.differences)

@@ -72,7 +72,7 @@ def answers(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     with Ledger(":memory:", budget=Budget(epsilon=50.0, delta=1e-5)) as ledger:
         plain: np.ndarray = release(argmax, votes, ledger=ledger)
         sure: np.ndarray = confident(votes, screen=screen, argmax=argmax, ledger=ledger)
-        asked: np.ndarray = interactive(
+        labels: np.ndarray = interactive(
             votes,
             guesses,
             screen=screen,
@@ -81,9 +81,9 @@ def answers(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             confidence=0.9,
             ledger=ledger,
         )
-        left: float = ledger.left()
-    assert left < 50.0
-    return plain, sure, asked
+        balance: float = ledger.left()
+    assert balance < 50.0
+    return plain, sure, labels
 
 
 def refusal(counts: np.ndarray) -> str:
@@ -122,9 +122,9 @@ def main() -> None:
     assert exact <= published
     assert not any(curve.publishable for curve in owners_curves(counts))
     np.testing.assert_allclose(chances(counts).sum(axis=1), 1.0)
-    for each in answers(counts):
-        assert each.shape == (3,)
-        assert set(each.tolist()) <= {ABSTAIN, 0, 1, 2}
+    for label in answers(counts):
+        assert label.shape == (3,)
+        assert set(label.tolist()) <= {ABSTAIN, 0, 1, 2}
     assert "epsilon" in refusal(counts)
     digits: Any = load_digits(return_X_y=True)  # scikit-learn ships no types
     X, y = digits

@@ -44,12 +44,12 @@ def quick(url, **options):
 
 def everything(error):
     """All that anybody may print of an exception."""
-    seen, text = set(), ""
+    texts_seen, text = set(), ""
     waiting = [error]
     while waiting:
-        one = waiting.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            text += repr(one) + str(one) + "".join(traceback.format_exception(one))
-            waiting += [one.__cause__, one.__context__]
+        state = waiting.pop()
+        if state is not None and id(state) not in texts_seen:
+            texts_seen.add(id(state))
+            text += repr(state) + str(state) + "".join(traceback.format_exception(state))
+            waiting += [state.__cause__, state.__context__]
     return text

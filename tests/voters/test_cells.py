@@ -46,8 +46,8 @@ def test_the_scale_of_an_affinity_is_the_distance_of_the_furthest_neighbour():
     expected = np.zeros((7, 7))
     for i, j, square in zip(np.repeat(np.arange(7), 3), places.ravel(), squares.ravel(), strict=True):
         expected[i, j] = math.exp(-square / math.sqrt(squares[i, 2] * squares[j, 2]))
-    found = affinity(places, squares).toarray()
-    np.testing.assert_allclose(found, np.maximum(expected, expected.T), atol=1e-8)
+    similarity = affinity(places, squares).toarray()
+    np.testing.assert_allclose(similarity, np.maximum(expected, expected.T), atol=1e-8)
 
 
 class TestGraphCells:
@@ -63,14 +63,14 @@ class TestGraphCells:
     def test_a_shifted_image_stays_near_its_original(self):
         shift = transforms((8, 8), ["shift"])[1]
         shifted = np.asarray(PUBLIC @ shift)
-        kept = {
+        shares = {
             names: (
                 GraphCells(image_shape=(8, 8), invariances=names).fit(PUBLIC).codes(shifted)[:, 0]
                 == np.arange(len(PUBLIC))
             ).mean()
             for names in ((), INVARIANCES)
         }
-        assert kept[INVARIANCES] > 0.9 > kept[()]
+        assert shares[INVARIANCES] > 0.9 > shares[()]
 
     def test_lines_are_integers_of_about_the_stated_length(self, cells):
         book = cells.codebooks_[0]
@@ -84,10 +84,10 @@ class TestGraphCells:
         assert reach(clustered.codebooks_) == math.sqrt(2)
 
     def test_clusters_are_purer_than_chance_without_labels_and_have_a_prototype_each(self, cells):
-        found = cells.clusters(15)
-        purity = sum(np.bincount(DIGITS[:250][found == c]).max() for c in range(15)) / 250
+        clusters_found = cells.clusters(15)
+        purity = sum(np.bincount(DIGITS[:250][clusters_found == c]).max() for c in range(15)) / 250
         assert purity > 0.8
-        assert sorted(found[cells.prototypes(15)]) == list(range(15))
+        assert sorted(clusters_found[cells.prototypes(15)]) == list(range(15))
 
     def test_repeats_itself(self, cells):
         assert GraphCells(image_shape=(8, 8)).fit(PUBLIC).sha256_ == cells.sha256_
@@ -175,9 +175,9 @@ class TestQuantileCells:
 
     def test_text_where_numbers_were_goes_to_the_last_bin(self):
         cells = QuantileCells(n_bins=3).fit(np.arange(30.0)[:, None])
-        found = cells.codes(np.array([["5"], ["much"], ["nan"]], dtype=object))[:, 0]
-        assert found[0] == cells.codes(np.array([[5.0]]))[0, 0]
-        assert (found[1:] == len(cells.codebooks_[0]) - 1).all()
+        codes = cells.codes(np.array([["5"], ["much"], ["nan"]], dtype=object))[:, 0]
+        assert codes[0] == cells.codes(np.array([[5.0]]))[0, 0]
+        assert (codes[1:] == len(cells.codebooks_[0]) - 1).all()
 
     def test_columns_are_chosen_by_name(self):
         frame = pa.table({"a": list(range(20)), "b": list(range(20))})
@@ -193,15 +193,15 @@ class TestQuantileCells:
 
     def test_one_hot_columns_of_an_array_are_one_column_again(self):
         rng = np.random.default_rng(0)
-        kinds, more = rng.integers(0, 3, size=200), rng.integers(0, 4, size=200)
+        kinds, second_kinds = rng.integers(0, 3, size=200), rng.integers(0, 4, size=200)
         array = np.column_stack(
-            [rng.normal(size=200), np.eye(3)[kinds], np.eye(4)[more], rng.normal(size=200)]
+            [rng.normal(size=200), np.eye(3)[kinds], np.eye(4)[second_kinds], rng.normal(size=200)]
         )
         cells = QuantileCells(n_bins=4, least=1).fit(array)
         assert [len(book) for book in cells.codebooks_] == [5, 4, 5, 5]
         codes = cells.codes(array)
         np.testing.assert_array_equal(codes[:, 1], kinds)
-        np.testing.assert_array_equal(codes[:, 2], more)
+        np.testing.assert_array_equal(codes[:, 2], second_kinds)
         odd = array[:3].copy()
         odd[0, 1:4], odd[1, 1:4], odd[2, 1:4] = 0.0, 1.0, np.nan
         assert (cells.codes(odd)[:, 1] == 3).all()
@@ -215,6 +215,6 @@ class TestQuantileCells:
     def test_one_missing_number_turns_no_other_whole_number_into_another_category(self):
         pd = pytest.importorskip("pandas")
         cells = QuantileCells(least=2).fit(pd.DataFrame({"kind": ["1", "2", "x", "x"] * 5}))
-        whole, gap = pd.DataFrame({"kind": [1, 2, 1]}), pd.DataFrame({"kind": [None, 2, 1]})
-        assert gap["kind"].dtype != whole["kind"].dtype
-        np.testing.assert_array_equal(cells.codes(gap)[1:], cells.codes(whole)[1:])
+        complete, gap = pd.DataFrame({"kind": [1, 2, 1]}), pd.DataFrame({"kind": [None, 2, 1]})
+        assert gap["kind"].dtype != complete["kind"].dtype
+        np.testing.assert_array_equal(cells.codes(gap)[1:], cells.codes(complete)[1:])

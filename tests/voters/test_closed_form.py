@@ -38,19 +38,19 @@ def learned(model):
     return {name: value for name, value in vars(model).items() if name.endswith("_")}
 
 
-def same(one, other):
-    return all(np.array_equal(value, learned(other)[name]) for name, value in learned(one).items())
+def same(first, second):
+    return all(np.array_equal(value, learned(second)[name]) for name, value in learned(first).items())
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
 @pytest.mark.parametrize(
     "n_classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(7, marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("whole", [False, True], ids=["floats", "whole numbers"])
-def test_solutions_are_those_of_scikit_learn(estimator, n_classes, whole):
+@pytest.mark.parametrize("integer", [False, True], ids=["floats", "whole numbers"])
+def test_solutions_are_those_of_scikit_learn(estimator, n_classes, integer):
     shards = [shard(n_classes, n_rows=20 + k, seed=k, spread=10.0**k) for k in range(4)]
     shards.append(shard(n_classes, n_rows=16, n_features=40))  # more features than rows
-    if whole:
+    if integer:
         shards = [(np.round(50 * X).astype(np.int64), codes) for X, codes in shards]
     for (X, codes), model in zip(shards, fitted(estimator, shards), strict=True):
         if model is None:
@@ -73,7 +73,9 @@ def test_solutions_are_those_of_scikit_learn(estimator, n_classes, whole):
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_no_shard_changes_another_by_a_bit(estimator, n_classes, monkeypatch):
-    shards, changed = changed_by_another(lambda each: fitted(estimator, each), same, n_classes, middle=3.0)
+    shards, changed = changed_by_another(
+        lambda shard_list: fitted(estimator, shard_list), same, n_classes, middle=3.0
+    )
     assert not changed
     before = fitted(estimator, shards)
     monkeypatch.setattr(_kinds, "_NUMBERS_OF_SHARDS", 300)  # in other parts

@@ -51,7 +51,11 @@ where, meeting, fatal, wrong = work()
 def test_two_workers_share_the_work_and_tell_as_they_go(engine, tmp_path):
     progress = []
     answers = spread(
-        meeting(tmp_path), ITEMS, engine=engine, n_jobs=None, on_progress=lambda *told: progress.append(told)
+        meeting(tmp_path),
+        ITEMS,
+        engine=engine,
+        n_jobs=None,
+        on_progress=lambda *event: progress.append(event),
     )
     assert [square for square, _ in answers] == SQUARES
     processes = {process for _, process in answers}

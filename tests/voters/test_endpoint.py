@@ -276,14 +276,14 @@ def test_a_server_whose_certificate_nobody_vouches_for_is_sent_nothing(tmp_path)
     (tmp_path / "pem").write_bytes(secret + certificate.public_bytes(Encoding.PEM))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "pem")
-    tried, heard = [], []
+    attempts, requests = [], []
 
     def serve():
         with contextlib.suppress(OSError):
             plain, _ = listening.accept()
-            tried.append(plain)
+            attempts.append(plain)
             with plain, context.wrap_socket(plain, server_side=True) as tls:
-                heard.append(tls.recv(1 << 16))
+                requests.append(tls.recv(1 << 16))
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=serve)
@@ -291,8 +291,8 @@ def test_a_server_whose_certificate_nobody_vouches_for_is_sent_nothing(tmp_path)
         got = asked(f"https://localhost:{listening.getsockname()[1]}/v1", retries=0)
         thread.join()
     assert got.reason == "SSLCertVerificationError"
-    assert tried
-    assert heard == []
+    assert attempts
+    assert requests == []
 
 
 @pytest.mark.parametrize(

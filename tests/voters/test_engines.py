@@ -87,28 +87,28 @@ def test_one_job_means_no_pool_however_long_it_takes(monkeypatch):
 
 def test_signs_of_life_rise_to_the_total():
     for engine in ("joblib", "threading"):
-        told = []
+        events = []
         spread(
             squares,
             ITEMS,
             engine=engine,
             n_jobs=2,
-            on_progress=lambda *said, told=told: told.append(said),
+            on_progress=lambda *event, told=events: told.append(event),
         )
-        assert told[-1] == (40, 40)
-        assert told == sorted(told)
+        assert events[-1] == (40, 40)
+        assert events == sorted(events)
 
 
 def test_slow_items_are_told_one_by_one(monkeypatch):
     monkeypatch.setattr(voting, "_INTERVAL", 0.01)
-    told = []
+    events = []
 
     def slow(batch):
         time.sleep(0.02 * len(batch))
         return squares(batch)
 
-    spread(slow, ITEMS[:5], engine="joblib", n_jobs=1, on_progress=lambda *said: told.append(said))
-    assert told == [(number, 5) for number in range(1, 6)]
+    spread(slow, ITEMS[:5], engine="joblib", n_jobs=1, on_progress=lambda *event: events.append(event))
+    assert events == [(number, 5) for number in range(1, 6)]
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_slow_items_are_told_one_by_one(monkeypatch):
 def test_a_missing_cluster_names_its_install_command(engine, package, extra, monkeypatch):
     real = builtins.__import__
 
-    def without(name, *rest):
+    def without(name, *arguments):
         if name.split(".")[0] == package:
             raise ImportError(name)
-        return real(name, *rest)
+        return real(name, *arguments)
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(ImportError, match=rf"pip install '{extra}>=[\d.]+'"):

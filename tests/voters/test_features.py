@@ -36,10 +36,10 @@ class TestLines:
     def test_are_half_whitened_rows_of_one_length(self, cells):
         lines = cells.lines(PRIVATE)
         assert lines.dtype == np.int64
-        shown, hidden = (cells.transform.transform(rows) for rows in (PUBLIC, PRIVATE))
-        by_hand = PCA(40, svd_solver="full").fit(shown)
+        public_lines, hidden = (cells.transform.transform(rows) for rows in (PUBLIC, PRIVATE))
+        by_hand = PCA(40, svd_solver="full").fit(public_lines)
         half = by_hand.explained_variance_**-0.25
-        signs = np.sign((cells.features_[:, :-1] * by_hand.transform(shown)).sum(axis=0))
+        signs = np.sign((cells.features_[:, :-1] * by_hand.transform(public_lines)).sum(axis=0))
         for scale, is_it in ((half, True), (half**2, False), (np.ones(40), False)):
             scaled = signs * scale * by_hand.transform(hidden)
             unit = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
@@ -49,9 +49,9 @@ class TestLines:
         np.testing.assert_array_equal(cells.features_ * 1024, cells.lines(PUBLIC))
 
     def test_a_row_beyond_all_measure_counts_as_one_a_million_times_as_far_as_public_rows(self, cells):
-        beyond, furthest = PRIVATE[:4].copy(), PRIVATE[:4].copy()
-        beyond[:, 20], furthest[:, 20] = 1e300, 1e6 * PUBLIC.max()
-        np.testing.assert_array_equal(cells.lines(beyond), cells.lines(furthest))
+        outliers, furthest = PRIVATE[:4].copy(), PRIVATE[:4].copy()
+        outliers[:, 20], furthest[:, 20] = 1e300, 1e6 * PUBLIC.max()
+        np.testing.assert_array_equal(cells.lines(outliers), cells.lines(furthest))
 
     def test_a_subclass_may_whiten_them_wholly(self, cells):
         class Whitened(FeatureCells):
@@ -110,8 +110,8 @@ class TestSensitivity:
         for angle, label in itertools.product(np.linspace(0, 2 * np.pi, 31), (0, 1)):
             X, y = rows.copy(), labels.copy()
             X[0], y[0] = 5 * np.array([np.cos(angle), np.sin(angle)]), label
-            other = RowVoter(cells=cells).fit(X, y, classes=classes).vote()
-            moved.append(np.linalg.norm(other.open() - table))
+            votes = RowVoter(cells=cells).fit(X, y, classes=classes).vote()
+            moved.append(np.linalg.norm(votes.open() - table))
         return table, max(moved), voter
 
     def test_a_replaced_row_moves_the_table_as_far_as_stated_and_no_further(self):
@@ -190,17 +190,19 @@ class TestSensitivity:
 class TestLearning:
     def taught(self, cells, labels, epsilon):
         votes = counted(cells, PRIVATE, labels)
-        far = votes.adjacency.l2
-        sigma = calibrate(lambda s: NoisyCounts(sigma=s, l2=far), n_answers=1, epsilon=epsilon, delta=1e-4)
+        sensitivity = votes.adjacency.l2
+        sigma = calibrate(
+            lambda s: NoisyCounts(sigma=s, l2=sensitivity), n_answers=1, epsilon=epsilon, delta=1e-4
+        )
         with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-4, adaptive=False)) as ledger:
             counts = release(
-                NoisyCounts(sigma=sigma, l2=far), votes, ledger=ledger, rng=np.random.default_rng(0)
+                NoisyCounts(sigma=sigma, l2=sensitivity), votes, ledger=ledger, rng=np.random.default_rng(0)
             )
-        found = SmoothedCounts().fit(
+        student = SmoothedCounts().fit(
             cells.features_, counts / 1024, sigma=sigma / 1024, n_units=len(labels), features=cells.features_
         )
-        np.testing.assert_array_equal(found.predict(cells.features_), found.labels_)
-        return (found.predict(cells.lines(IMAGES[350:500]) / 1024) == DIGITS[350:500]).mean()
+        np.testing.assert_array_equal(student.predict(cells.features_), student.labels_)
+        return (student.predict(cells.lines(IMAGES[350:500]) / 1024) == DIGITS[350:500]).mean()
 
     def test_new_rows_are_told_apart_and_shuffled_labels_teach_nothing(self, cells):
         assert self.taught(cells, LABELS, 8.0) > 0.8  # chance is 0.1

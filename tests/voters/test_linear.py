@@ -99,8 +99,8 @@ def test_ties_and_near_ties_go_where_the_teacher_itself_puts_them(n_classes):
     X = rng.integers(-3, 4, size=(24, 2)).astype(float)
     X[::2] *= 1 + 2.0**-52
     together, alone = linear(ensemble), []
-    asked = together._asked
-    together._asked = lambda *given: alone.append(1) or asked(*given)
+    plain_asked = together._asked
+    together._asked = lambda *arguments: alone.append(1) or plain_asked(*arguments)
     np.testing.assert_array_equal(together.counts(X), one_by_one(ensemble, X))
     assert alone, "there are ties"
     np.testing.assert_array_equal(
@@ -110,8 +110,8 @@ def test_ties_and_near_ties_go_where_the_teacher_itself_puts_them(n_classes):
 
 def alone_in(together: LinearTeachers) -> list[int]:
     """Teachers that are asked alone, from now on."""
-    alone, asked = [], together._asked
-    together._asked = lambda *given: alone.append(given[2]) or asked(*given)
+    alone, plain_asked = [], together._asked
+    together._asked = lambda *arguments: alone.append(arguments[2]) or plain_asked(*arguments)
     return alone
 
 
@@ -124,15 +124,15 @@ def test_rows_of_few_whole_numbers_tie_and_go_where_the_teacher_itself_puts_them
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some teachers may fail
         ensemble.fit(X, rng.integers(0, 3, 120), classes=range(4))
-    asked = rng.integers(0, 3, size=(12, 4)) + place
+    queries = rng.integers(0, 3, size=(12, 4)) + place
     together = linear(ensemble)
     alone = alone_in(together)
-    expected = one_by_one(ensemble, asked)
-    np.testing.assert_array_equal(together.counts(asked), expected)
-    np.testing.assert_array_equal(count_votes(together.predictions(asked), n_classes=4), expected)
+    expected = one_by_one(ensemble, queries)
+    np.testing.assert_array_equal(together.counts(queries), expected)
+    np.testing.assert_array_equal(count_votes(together.predictions(queries), n_classes=4), expected)
     plain = isinstance(estimator, NearestCentroid) and estimator.shrink_threshold is None
     assert alone or not plain, "there are ties"  # centroids that shrink lie off the grid
-    np.testing.assert_array_equal(together.counts(asked[::-3]), expected[::-3])
+    np.testing.assert_array_equal(together.counts(queries[::-3]), expected[::-3])
 
 
 @pytest.mark.parametrize("estimator", [GaussianNB(), NearestCentroid()], ids=str)
@@ -161,8 +161,12 @@ def with_weights(n_classes: int, weights) -> TeacherEnsemble:
 def test_64_bits_decide_what_32_bits_leave_open(share):
     ensemble = with_weights(
         3,
-        lambda one: np.stack(
-            [one[0], one[0] * (1 + (5e-8 if abs(one[2, 2]) < share else 1) * one[1]), one[2]]
+        lambda shard_rows: np.stack(
+            [
+                shard_rows[0],
+                shard_rows[0] * (1 + (5e-8 if abs(shard_rows[2, 2]) < share else 1) * shard_rows[1]),
+                shard_rows[2],
+            ]
         ),
     )
     X, together = np.random.default_rng(11).normal(size=(60, 3)), linear(ensemble)
@@ -183,7 +187,7 @@ def test_64_bits_decide_what_32_bits_leave_open(share):
     ],
 )
 def test_no_number_overflows_in_32_bits(columns, row):
-    ensemble = with_weights(3, lambda one: np.array(columns) * np.sign(one[0, 0]))
+    ensemble = with_weights(3, lambda shard_rows: np.array(columns) * np.sign(shard_rows[0, 0]))
     X = np.tile(row, (9, 1))
     np.testing.assert_array_equal(linear(ensemble).counts(X), one_by_one(ensemble, X))
 
@@ -196,8 +200,8 @@ def test_no_ballot_is_lost_where_scores_overflow(estimator):
     X = rng.normal(size=(3, 4))[y] + rng.normal(size=(300, 4))
     ensemble = TeacherEnsemble(estimator, n_teachers=8, n_jobs=1).fit(X, y, classes=range(3))
     for size in (1e160, 1e300, 1.7e308):
-        asked = rng.uniform(-1, 1, size=(6, 4)) * size
-        np.testing.assert_array_equal(linear(ensemble).counts(asked), one_by_one(ensemble, asked))
+        queries = rng.uniform(-1, 1, size=(6, 4)) * size
+        np.testing.assert_array_equal(linear(ensemble).counts(queries), one_by_one(ensemble, queries))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +240,7 @@ def test_a_model_with_other_settings_is_asked_alone():
         *BY_SCORES[::2],
         LogisticRegression(),
         RidgeClassifier(),
-        *(pytest.param(more, marks=pytest.mark.slow) for more in BY_SCORES[1::2]),
+        *(pytest.param(value, marks=pytest.mark.slow) for value in BY_SCORES[1::2]),
     ],
     ids=str,
 )
@@ -245,8 +249,8 @@ def test_one_row_moves_the_ballot_of_its_own_teacher_only(estimator):
     rng = np.random.default_rng(0)
     X, y = np.abs(rng.normal(size=(10, 8, 33))), np.repeat([0, 1], 4)
     X[:, 4:] = X[:, :4, ::-1]
-    asked = np.abs(rng.normal(size=(12, 33)))
-    asked += asked[:, ::-1]
+    queries = np.abs(rng.normal(size=(12, 33)))
+    queries += queries[:, ::-1]
     votes = []
     for value in (1.0, 1.7e308, 1e160):
         X[7, 1, 2] = value
@@ -255,7 +259,7 @@ def test_one_row_moves_the_ballot_of_its_own_teacher_only(estimator):
         teachers = train(estimator, shards)
         stacked = LinearTeachers.of(teachers, n_classes=2, n_features=33)
         assert stacked is not None, "a teacher that is not finite does not change how the others are asked"
-        ballots = [each.codes for each in vote(asked, 2, teachers)]
+        ballots = [ballots_of_query.codes for ballots_of_query in vote(queries, 2, teachers)]
         votes.append(count_votes(np.array(ballots), n_classes=2))
     for hostile in votes[1:]:
         assert np.abs(hostile - votes[0]).sum(axis=1).max() <= 2

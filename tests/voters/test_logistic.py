@@ -37,13 +37,17 @@ def test_the_gradient_is_below_the_tolerance_of_scikit_learn():
         assert np.abs(gradient).max() / len(X) <= 1e-7
 
 
-def same(one, other):
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("coef_", "intercept_"))
+def same(first, second):
+    return all(
+        np.array_equal(getattr(first, name), getattr(second, name)) for name in ("coef_", "intercept_")
+    )
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_no_shard_changes_another_by_a_bit(n_classes):
-    shards, changed = changed_by_another(lambda each: fitted(LogisticRegression(), each), same, n_classes)
+    shards, changed = changed_by_another(
+        lambda shard_list: fitted(LogisticRegression(), shard_list), same, n_classes
+    )
     assert not changed
     before = fitted(LogisticRegression(), shards)
     alone = [fitted(LogisticRegression(), [each])[0] for each in shards]
@@ -65,10 +69,10 @@ def test_a_singular_shard_is_left_to_scikit_learn_and_changes_no_other(monkeypat
     shards = [shard(2, n_rows=80, n_features=2, seed=k) for k in range(10)]
     before = fitted(estimator, shards)
     assert not failures
-    assert sum(each is not None for each in before) > 5
+    assert sum(teacher is not None for teacher in before) > 5
     singular = (np.repeat(np.arange(80.0)[:, None] % 2, 2, axis=1), np.arange(80) % 3 % 2)
     after = fitted(estimator, [*shards[:5], singular, *shards[5:]])
     assert failures
     assert after.pop(5) is None
-    for one, other in zip(before, after, strict=True):
-        assert one is other is None or same(one, other)
+    for first, second in zip(before, after, strict=True):
+        assert first is second is None or same(first, second)

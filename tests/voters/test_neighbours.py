@@ -67,11 +67,11 @@ def naive(rows, labels, groups, *, point, k):
     """The ballots of all, by a loop: nearest first, ties by place, the first row of each person."""
     place = np.argsort(groups, kind="stable")
     order = sorted(place, key=lambda row: float(np.sum((rows[row] - point) ** 2)))
-    counts, seen = np.zeros(3, dtype=int), set()
+    counts, voters_seen = np.zeros(3, dtype=int), set()
     for row in order:
-        if groups[row] not in seen and len(seen) < k:
+        if groups[row] not in voters_seen and len(voters_seen) < k:
             counts[labels[row]] += 1
-            seen.add(groups[row])
+            voters_seen.add(groups[row])
     return counts
 
 
@@ -129,20 +129,20 @@ def divergence(log_p, log_q):
 
 def largest_divergence(worlds, mechanism, point):
     """Over neighbours and both directions, at every order."""
-    found = np.zeros(len(ORDERS))
+    largest = np.zeros(len(ORDERS))
     for with_unit, without in worlds:
         log_p, log_q = log_law(with_unit, mechanism, point), log_law(without, mechanism, point)
-        found = np.maximum(found, np.maximum(divergence(log_p, log_q), divergence(log_q, log_p)))
-    return found
+        largest = np.maximum(largest, np.maximum(divergence(log_p, log_q), divergence(log_q, log_p)))
+    return largest
 
 
 def one_row_more(rows, labels, point, **options):
     """Worlds that differ by a row: each of those given left out, and rows near and far put in."""
-    here = voter(rows, labels, **options)
+    model = voter(rows, labels, **options)
     for out in range(len(rows)):
-        yield here, voter(np.delete(rows, out, 0), np.delete(labels, out), **options)
+        yield model, voter(np.delete(rows, out, 0), np.delete(labels, out), **options)
     for at, label in itertools.product((point[0], rows[2], point[0] + 50), range(options["n_classes"])):
-        yield voter(np.insert(rows, 3, at, 0), np.insert(labels, 3, label), **options), here
+        yield voter(np.insert(rows, 3, at, 0), np.insert(labels, 3, label), **options), model
 
 
 # --- what is counted ---
@@ -176,10 +176,11 @@ def test_every_sample_votes_as_a_plain_loop_says(seed, k, grouped):
         )
     ]
     nearest_first = list(dict.fromkeys(order))
-    for sides, found in zip(Coins(len(names)).sides, votes, strict=True):
-        there = np.isin(people, [who for who, side in zip(nearest_first, sides, strict=True) if side == 0])
+    for sides, vote in zip(Coins(len(names)).sides, votes, strict=True):
+        present = np.isin(people, [who for who, side in zip(nearest_first, sides, strict=True) if side == 0])
         assert (
-            found.tolist() == naive(rows[there], labels[there], people[there], point=point[0], k=k).tolist()
+            vote.tolist()
+            == naive(rows[present], labels[present], people[present], point=point[0], k=k).tolist()
         )
 
 
@@ -209,11 +210,11 @@ def test_votes_are_drawn_by_the_law_of_a_poisson_sample():
     rows, labels = few(9, 8)
     point = np.array([[1.0, 1.0]])
     right = voter(rows, labels, k=3, sampling_rate=0.4)
-    drawn = right.sampled_votes(point, n_trials=TRIALS, rng=np.random.default_rng(5))[0]
+    samples = right.sampled_votes(point, n_trials=TRIALS, rng=np.random.default_rng(5))[0]
 
     def plausible(model):
         kinds, chances = votes_and_chances(model, point)
-        hits = [int((drawn == kind).all(axis=1).sum()) for kind in kinds]
+        hits = [int((samples == kind).all(axis=1).sum()) for kind in kinds]
         assert sum(chances) == pytest.approx(1)
         return sum(hits) == TRIALS and all(
             binomtest(hit, TRIALS, min(1.0, chance)).pvalue > FALSE_ALARM
@@ -256,12 +257,14 @@ def test_one_unit_more_moves_one_ballot_in_every_sample(k, groups):
         who = np.arange(len(rows)) if groups is None else groups
         out = np.unique(who)[seed % 5]
         stay = who != out
-        here = voter(rows, labels, k=k, groups=groups)
-        there = voter(rows[stay], labels[stay], k=k, groups=None if groups is None else groups[stay])
+        model = voter(rows, labels, k=k, groups=groups)
+        neighbour_model = voter(
+            rows[stay], labels[stay], k=k, groups=None if groups is None else groups[stay]
+        )
         # the unit's place among the others, by where its coin alone decides
-        votes, _ = every_sample(here, point)
-        fewer, _ = every_sample(there, point)
-        n = here._crowd.n_units
+        votes, _ = every_sample(model, point)
+        fewer, _ = every_sample(neighbour_model, point)
+        n = model._crowd.n_units
         ranks = [
             place
             for place in range(n)
@@ -287,8 +290,8 @@ def test_a_row_put_in_leaves_the_order_of_equally_far_rows_alone(n_features):
         points.astype(np.float32), depth=257
     )
     for place in range(0, 257, 32):
-        more = np.insert(rows, place, rng.normal(size=n_features) * 20, 0).astype(np.float32)
-        after = neighbours.Nearest.of(more, np.insert(labels, place, 9), None).around(
+        extended = np.insert(rows, place, rng.normal(size=n_features) * 20, 0).astype(np.float32)
+        after = neighbours.Nearest.of(extended, np.insert(labels, place, 9), None).around(
             points.astype(np.float32), depth=258
         )
         assert [row[row != 9].tolist() for row in after] == before.tolist()
@@ -371,17 +374,17 @@ def test_no_person_added_or_removed_costs_more_however_many_rows():
     mechanism, rate = GNMax(sigma=1.0), 0.5
     bound = np.array(Subsampled(mechanism=mechanism, sampling_rate=rate).curve().rdp)
     options = {"k": 2, "sampling_rate": rate}
-    here = voter(rows, labels, groups=PEOPLE, **options)
+    model = voter(rows, labels, groups=PEOPLE, **options)
     people = [
-        (here, voter(rows[stay], labels[stay], groups=PEOPLE[stay], **options))
+        (model, voter(rows[stay], labels[stay], groups=PEOPLE[stay], **options))
         for stay in (who != PEOPLE for who in np.unique(PEOPLE))
     ]
     assert (largest_divergence(people, mechanism, point) <= bound * (1 + 1e-9) + 1e-12).all()
     # and groups are what it takes: eight rows of one person, voting one by one, cost more than one ballot
-    near, other = np.zeros((8, 2)), np.ones((2, 2))
-    rows, labels = np.concatenate([near, other]), np.array([0] * 8 + [1] * 2)
+    near, distant = np.zeros((8, 2)), np.ones((2, 2))
+    rows, labels = np.concatenate([near, distant]), np.array([0] * 8 + [1] * 2)
     options["k"] = 8
-    apart = [(voter(rows, labels, **options), voter(other, labels[8:], **options))]
+    apart = [(voter(rows, labels, **options), voter(distant, labels[8:], **options))]
     assert (largest_divergence(apart, mechanism, point) > bound * 1.5).any()
 
 
@@ -389,12 +392,12 @@ def test_no_person_added_or_removed_costs_more_however_many_rows():
 def test_a_row_that_is_replaced_costs_no_more_than_the_plain_price(mechanism):
     rows, labels = few(8, 13)
     point = np.array([[1.0, 1.0]])
-    here = voter(rows, labels, relation="replace-one", sampling_rate=0.7)
+    model = voter(rows, labels, relation="replace-one", sampling_rate=0.7)
     worlds = []
     for place, at, label in itertools.product((0, 3, 7), ([1.0, 1.0], [0.0, 2.0], [50.0, 0.0]), range(3)):
-        other, others = rows.copy(), labels.copy()
-        other[place], others[place] = at, label
-        worlds.append((here, voter(other, others, relation="replace-one", sampling_rate=0.7)))
+        replaced_rows, others = rows.copy(), labels.copy()
+        replaced_rows[place], others[place] = at, label
+        worlds.append((model, voter(replaced_rows, others, relation="replace-one", sampling_rate=0.7)))
     found = largest_divergence(worlds, mechanism, point)
     assert (found <= np.array(mechanism.curve().rdp) * (1 + 1e-9) + 1e-12).all()
 
@@ -414,15 +417,15 @@ def test_the_exact_cost_is_the_largest_divergence_over_neighbours_and_directions
     # by enumeration of every sample: every unit left out, one of each class put in at every distance
     rows, labels = np.arange(7.0)[:, None], np.array([0, 1, 1, 0, 0, 1, 0])
     point, options = np.array([[-1.0]]), {"k": k, "sampling_rate": rate, "n_classes": 2}
-    here = voter(rows, labels, **options)
-    worlds = [(here, voter(np.delete(rows, out, 0), np.delete(labels, out), **options)) for out in range(7)]
+    model = voter(rows, labels, **options)
+    worlds = [(model, voter(np.delete(rows, out, 0), np.delete(labels, out), **options)) for out in range(7)]
     worlds += [
-        (voter(np.append(rows, [[at - 0.5]], 0), np.append(labels, label), **options), here)
+        (voter(np.append(rows, [[at - 0.5]], 0), np.append(labels, label), **options), model)
         for at in range(8)
         for label in (0, 1)
     ]
     want = largest_divergence(worlds, mechanism, point)
-    got = here.exact_curve(point, mechanism=mechanism)
+    got = model.exact_curve(point, mechanism=mechanism)
     assert (np.array(got.rdp) >= want).all()
     np.testing.assert_allclose(got.rdp, want, rtol=1e-7, atol=1e-11)
     assert not got.publishable
@@ -433,18 +436,22 @@ def test_the_exact_cost_adds_over_queries_and_never_exceeds_the_price():
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(400, 2))
     labels = (rows[:, 0] + rng.normal(size=400) > 0).astype(int)
-    asked, rate = rng.normal(size=(4, 2)), 0.2
-    told = []
+    queries, rate = rng.normal(size=(4, 2)), 0.2
+    events = []
     model = voter(
-        rows, labels, k=15, sampling_rate=rate, n_classes=2, progress=lambda *what: told.append(what)
+        rows, labels, k=15, sampling_rate=rate, n_classes=2, progress=lambda *what: events.append(what)
     )
     for mechanism in (GNMax(sigma=3.0), Threshold(at=11.0, sigma=3.0)):
         price = np.array(Subsampled(mechanism=mechanism, sampling_rate=rate).curve().rdp)
-        one = [np.array(model.exact_curve(asked[at : at + 1], mechanism=mechanism).rdp) for at in range(4)]
-        assert all((cost <= price).all() for cost in one)
-        assert (sum(one) > 0.02 * 4 * price)[ORDERS.index(2.0)]
-        np.testing.assert_allclose(model.exact_curve(asked, mechanism=mechanism).rdp, sum(one), rtol=1e-9)
-    assert told[-1] == ("costs", 4, 4)
+        single_costs = [
+            np.array(model.exact_curve(queries[at : at + 1], mechanism=mechanism).rdp) for at in range(4)
+        ]
+        assert all((cost <= price).all() for cost in single_costs)
+        assert (sum(single_costs) > 0.02 * 4 * price)[ORDERS.index(2.0)]
+        np.testing.assert_allclose(
+            model.exact_curve(queries, mechanism=mechanism).rdp, sum(single_costs), rtol=1e-9
+        )
+    assert events[-1] == ("costs", 4, 4)
 
 
 def test_units_out_of_reach_do_not_change_the_exact_cost(monkeypatch):
@@ -454,8 +461,8 @@ def test_units_out_of_reach_do_not_change_the_exact_cost(monkeypatch):
     short = model.exact_curve([[0.0]], mechanism=GNMax(sigma=2.0))
     assert model._sampler([[0.0]], None, rare=80.0).codes.shape[1] < 600
     monkeypatch.setattr(neighbours, "_depth", lambda *_: 600)
-    whole = model.exact_curve([[0.0]], mechanism=GNMax(sigma=2.0))
-    np.testing.assert_allclose(short.rdp, whole.rdp, rtol=1e-9, atol=1e-12)
+    curve = model.exact_curve([[0.0]], mechanism=GNMax(sigma=2.0))
+    np.testing.assert_allclose(short.rdp, curve.rdp, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -513,15 +520,15 @@ def test_rows_that_are_replaced_go_with_the_plain_mechanism_and_no_other():
 
 
 def test_every_payment_buys_a_sample_of_its_own(monkeypatch):
-    drawn = []
+    draws = []
     draw = neighbours.Sampler.draw
-    monkeypatch.setattr(neighbours.Sampler, "draw", lambda self: drawn.append(self.shape) or draw(self))
-    asked = CROWDS[::20]
-    votes = voter(CROWDS, CROWD, k=20, sampling_rate=0.5).vote(asked)
-    assert drawn == [], "nothing is sampled before it is paid for"
+    monkeypatch.setattr(neighbours.Sampler, "draw", lambda self: draws.append(self.shape) or draw(self))
+    queries = CROWDS[::20]
+    votes = voter(CROWDS, CROWD, k=20, sampling_rate=0.5).vote(queries)
+    assert draws == [], "nothing is sampled before it is paid for"
     screen, argmax = (
-        Subsampled(mechanism=each, sampling_rate=0.5)
-        for each in (Threshold(at=18, sigma=2.0), GNMax(sigma=2.0))
+        Subsampled(mechanism=mechanism, sampling_rate=0.5)
+        for mechanism in (Threshold(at=18, sigma=2.0), GNMax(sigma=2.0))
     )
     with ledger() as book:
         answers = confident(votes, screen=screen, argmax=argmax, ledger=book)
@@ -531,17 +538,17 @@ def test_every_payment_buys_a_sample_of_its_own(monkeypatch):
         assert book.epsilon() == pytest.approx(want.epsilon(delta=1e-5), rel=1e-9)
     assert n_answered > 0
     assert (answers[answers != ABSTAIN] == CROWD[::20][answers != ABSTAIN]).all()
-    assert drawn == [(15, 3), (n_answered, 3)]
+    assert draws == [(15, 3), (n_answered, 3)]
 
 
 def test_answers_paid_twice_come_from_two_samples():
     votes = voter(X, Y, k=150, sampling_rate=0.5).vote(X[:20])
-    one, two = votes.open(), votes.open()
-    assert (one != two).any(axis=1).sum() > 10
+    first, second = votes.open(), votes.open()
+    assert (first != second).any(axis=1).sum() > 10
     part = votes[:10]
-    assert (part.open() != one[:10]).any()
+    assert (part.open() != first[:10]).any()
     assert (part.open() != part.open()).any()
-    assert not one.flags.writeable
+    assert not first.flags.writeable
 
 
 def test_each_query_has_a_sample_of_its_own():
@@ -562,19 +569,19 @@ def test_each_draw_has_its_own_key_from_the_operating_system(monkeypatch):
 
 def test_a_sample_that_can_be_repeated_hides_nobody():
     model = voter(X, Y, sampling_rate=0.3)
-    one, two = (model.vote(X[:5], rng=np.random.default_rng(3)) for _ in range(2))
-    assert one.adjacency == Adjacency(relation="add-or-remove", sampling_rate=1.0)
-    for votes in (one, two, two):
-        np.testing.assert_array_equal(one.open(), votes.open())
+    first, second = (model.vote(X[:5], rng=np.random.default_rng(3)) for _ in range(2))
+    assert first.adjacency == Adjacency(relation="add-or-remove", sampling_rate=1.0)
+    for votes in (first, second, second):
+        np.testing.assert_array_equal(first.open(), votes.open())
     with ledger() as book, pytest.raises(ValueError, match="hides"):
-        release(Subsampled(mechanism=GNMax(sigma=5.0), sampling_rate=0.3), one, ledger=book)
+        release(Subsampled(mechanism=GNMax(sigma=5.0), sampling_rate=0.3), first, ledger=book)
 
 
 def test_queries_can_be_selected_before_they_are_sampled():
     model = voter(X, Y, k=150, sampling_rate=1.0)
-    votes, whole = model.vote(X[:6]), model.vote(X[:6]).open()
+    votes, counts = model.vote(X[:6]), model.vote(X[:6]).open()
     for rows in (slice(1, 4), [4, 0], np.array([True, False] * 3), 2, -1, slice(0, 0)):
-        want = whole[rows if not isinstance(rows, int) else [rows]]
+        want = counts[rows if not isinstance(rows, int) else [rows]]
         np.testing.assert_array_equal(votes[rows].open(), want)
         assert votes[rows].adjacency == votes.adjacency
         assert len(votes[rows]) == len(want)
@@ -585,9 +592,9 @@ def test_queries_can_be_selected_before_they_are_sampled():
 def test_votes_give_nothing_away_on_the_way():
     votes = voter(X, Y).vote(X[:4])
     assert repr(votes) == str(votes[:]) == "Private(shape=(4, 3), unit='row')"
-    for way in (np.asarray, list, lambda v: v == 0, pickle.dumps, bool):
+    for access in (np.asarray, list, lambda v: v == 0, pickle.dumps, bool):
         with pytest.raises(TypeError, match="opens only"):
-            way(votes)
+            access(votes)
     person = votes.with_adjacency(unit="person")
     assert (person.adjacency.unit, person.shape) == ("person", (4, 3))
     assert (person.open().sum(axis=1) <= 3).all()
@@ -597,8 +604,8 @@ def test_interactive_questions_look_at_a_sample_of_their_own():
     model = voter(CROWDS, CROWD, k=20, sampling_rate=0.5)
     votes, guesses = model.vote(CROWDS[[0, 100, 200]]), np.array([[1, 0, 0], [1, 0, 0], [0, 0, 1.0]])
     screen, argmax = (
-        Subsampled(mechanism=each, sampling_rate=0.5)
-        for each in (Threshold(at=10, sigma=1.5), GNMax(sigma=1.5))
+        Subsampled(mechanism=mechanism, sampling_rate=0.5)
+        for mechanism in (Threshold(at=10, sigma=1.5), GNMax(sigma=1.5))
     )
     with ledger() as book:
         answers = interactive(
@@ -630,8 +637,8 @@ def test_trials_of_a_query_are_many_and_plain():
 class Spy(TransformerMixin, BaseEstimator):
     """Twice the first column, and says what it was asked."""
 
-    def __init__(self, asked=None):
-        self.asked = asked
+    def __init__(self, log=None):
+        self.asked = log
 
     def fit(self, X, y=None):
         self.asked.append("fit")
@@ -646,11 +653,11 @@ class Spy(TransformerMixin, BaseEstimator):
 
 
 def test_a_fitted_transformer_is_used_as_it_is_and_never_fitted():
-    asked = []
-    model = voter(X, Y, transformer=Spy(asked).fit(X[:5]))
+    calls = []
+    model = voter(X, Y, transformer=Spy(calls).fit(X[:5]))
     votes = model.vote(X[:10])
-    assert asked[0] == "fit"
-    assert "fit" not in asked[1:]
+    assert calls[0] == "fit"
+    assert "fit" not in calls[1:]
     assert votes.shape == (10, 3)
     assert model.n_features_in_ == 1
 
@@ -716,12 +723,12 @@ def test_frames_and_text_labels_are_taken():
 
 
 def test_progress_tells_of_features_and_neighbours(monkeypatch):
-    told = []
+    events = []
     monkeypatch.setattr(nearest, "_CELLS", 1500)
     monkeypatch.setattr(nearest, "_LEAST_ROWS", 1)
-    model = voter(X, Y, progress=lambda *what: told.append(what))
+    model = voter(X, Y, progress=lambda *what: events.append(what))
     model.vote(X[:25])
-    assert told == [
+    assert events == [
         ("features", 150, 150),
         ("neighbours", 10, 25),
         ("neighbours", 20, 25),
@@ -765,9 +772,9 @@ def test_settings_that_make_no_sense_are_refused(options, what):
 def test_bad_rows_are_refused_without_being_quoted(rows, labels, groups, what):
     with pytest.raises(ValueError, match=what) as caught:
         voter(rows, labels, groups=groups)
-    said = "".join(traceback.format_exception(caught.value, chain=True, limit=0))
-    assert str(SECRET) not in said
-    assert "Smith" not in said
+    text = "".join(traceback.format_exception(caught.value, chain=True, limit=0))
+    assert str(SECRET) not in text
+    assert "Smith" not in text
 
 
 def test_questions_of_another_shape_are_refused():

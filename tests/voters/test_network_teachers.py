@@ -81,8 +81,8 @@ def plain() -> TeacherEnsemble:
 
 def test_teachers_trained_together_say_what_they_say_trained_alone(plain):
     ballots = plain.predictions(NEW)
-    some = list(zip(plain.teachers_, DEALT.rows(), ballots, strict=True))[::4]
-    for teacher, rows, mine in some:
+    teachers_compared = list(zip(plain.teachers_, DEALT.rows(), ballots, strict=True))[::4]
+    for teacher, rows, mine in teachers_compared:
         alone = clone(network()).set_params(random_state=int(teacher.seed.generate_state(1)[0] >> 1))
         alone.fit(X[rows], Y[rows])
         assert len(alone.classes_) == 4
@@ -108,11 +108,11 @@ def test_a_person_who_brings_more_rows_moves_one_ballot_only():
     mine = dealt.rows()[2]
     changed = X.copy()
     changed[mine] = 1 - changed[mine]
-    one, two = (
+    first, second = (
         ensemble().fit(rows, Y, people, classes=range(4), manifest=dealt).predictions(NEW)
         for rows in (X, changed)
     )
-    assert np.flatnonzero((one != two).any(axis=1)).tolist() == [2]
+    assert np.flatnonzero((first != second).any(axis=1)).tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_teacher_that_fails_votes_by_its_number_is_counted_and_says_nothing(te
         ballots = (done := fitted(teacher, rows)).predictions(NEW)
     assert done.count_failed() == 1
     assert (ballots[7] == 7 % 4).all()
-    assert not any(private in str(each.message) for each in caught for private in ("123", "e+38"))
+    assert not any(private in str(warning.message) for warning in caught for private in ("123", "e+38"))
     assert capsys.readouterr() == ("", "")
 
 
@@ -143,7 +143,7 @@ def test_an_augmentation_that_raises_costs_one_ballot_and_says_nothing(capsys):
         ballots = fitted(network(augment=fussy, epochs=2), rows).predictions(NEW)
     assert (ballots[7] == 7 % 4).all()
     np.testing.assert_array_equal(np.delete(ballots, 7, axis=0), np.delete(before, 7, axis=0))
-    assert not any("123" in str(each.message) for each in caught)
+    assert not any("123" in str(warning.message) for warning in caught)
     assert capsys.readouterr() == ("", "")
 
 
@@ -202,8 +202,8 @@ def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
     files = list(folder.iterdir())
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * len(files)
-    found = first.teachers_[0].model.plan
-    monkeypatch.setattr(vectorised, "plan", lambda *_, **__: found)
+    plan = first.teachers_[0].model.plan
+    monkeypatch.setattr(vectorised, "plan", lambda *_, **__: plan)
     monkeypatch.setattr(loop, "epoch_seed", lambda *_: pytest.fail("this was trained before"))
     again = fitted(network(checkpoint=folder))
     np.testing.assert_array_equal(again.predictions(NEW), first.predictions(NEW))
@@ -232,15 +232,15 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
 
     with pytest.raises(KeyboardInterrupt):
         fitted(network(optimizer=optimizer, checkpoint=tmp_path), progress=interrupt)
-    found = vectorised.plan(network(optimizer=optimizer, checkpoint=tmp_path), n_features=64, n_classes=4)
-    monkeypatch.setattr(vectorised, "plan", lambda *_, **__: found)  # which tries epochs of its own
+    plan = vectorised.plan(network(optimizer=optimizer, checkpoint=tmp_path), n_features=64, n_classes=4)
+    monkeypatch.setattr(vectorised, "plan", lambda *_, **__: plan)  # which tries epochs of its own
     epochs, real = [], loop.epoch_seed
     monkeypatch.setattr(loop, "epoch_seed", lambda seed, epoch: epochs.append(epoch) or real(seed, epoch))
     done = fitted(network(optimizer=optimizer, checkpoint=tmp_path))
     assert [epoch for epoch, _ in itertools.groupby(epochs)] == missing  # asked for in every batch
     monkeypatch.undo()
-    whole = fitted(network(optimizer=optimizer))
-    np.testing.assert_array_equal(done.predictions(NEW), whole.predictions(NEW))
+    uninterrupted = fitted(network(optimizer=optimizer))
+    np.testing.assert_array_equal(done.predictions(NEW), uninterrupted.predictions(NEW))
 
 
 def test_a_checkpoint_of_other_rows_is_refused_and_shows_nothing_of_either(tmp_path):
@@ -249,9 +249,9 @@ def test_a_checkpoint_of_other_rows_is_refused_and_shows_nothing_of_either(tmp_p
     changed[0] += 1
     with pytest.raises(ValueError, match="belongs to another training") as caught:
         fitted(network(checkpoint=tmp_path, epochs=1), changed)
-    said = "".join(traceback.format_exception(caught.value)).split("ValueError: ")[1]
+    text = "".join(traceback.format_exception(caught.value)).split("ValueError: ")[1]
     name = torch.load(next(tmp_path.iterdir()), weights_only=True)["name"]
-    assert name.split(", ")[-1] not in said
+    assert name.split(", ")[-1] not in text
 
 
 @pytest.mark.parametrize("options", [{"random_state": None}, {"random_state": np.random.RandomState(1)}])
@@ -266,10 +266,10 @@ def test_a_checkpoint_that_nothing_could_go_on_from_is_refused(tmp_path, options
 def test_progress_grows_epoch_by_epoch_to_all_teachers(monkeypatch):
     monkeypatch.setattr(vectorised, "_AT_LEAST", 1)
     monkeypatch.setattr(vectorised, "_IN_CACHE", 600_000)
-    told = []
-    fitted(progress=lambda *said: told.append(said)).vote(NEW)
+    events = []
+    fitted(progress=lambda *event: events.append(event)).vote(NEW)
     for stage, least in (("teachers", 10), ("votes", 2)):
-        done = [done for name, done, total in told if name == stage and total == N]
+        done = [done for name, done, total in events if name == stage and total == N]
         assert done == sorted(done)
         assert (done[-1], len(set(done)) >= least) == (N, True)
 

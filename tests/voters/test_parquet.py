@@ -69,13 +69,13 @@ def test_votes_and_manifest_are_those_of_the_rows_in_memory(estimator, at_once, 
     monkeypatch.setattr(voting, "_NUMBERS_AT_ONCE", max(1, at_once // 3))
     X, y, people = in_memory(table)
     manifest = partition(people, n_teachers=20, key=KEY)
-    one = ensemble(estimator).fit(X, y, people, classes=["ill", "well"], manifest=manifest)
-    other = ensemble(estimator).fit(folder, "ill", "person", classes=["ill", "well"], manifest=manifest)
-    assert other.manifest_.sha256 == one.manifest_.sha256
-    assert other.n_features_in_ == 3
-    assert other.unit_ == "person"
-    np.testing.assert_array_equal(other.predictions(X), one.predictions(X))
-    np.testing.assert_array_equal(other.vote(X[:50]).open(), one.vote(X[:50]).open())
+    from_memory = ensemble(estimator).fit(X, y, people, classes=["ill", "well"], manifest=manifest)
+    from_files = ensemble(estimator).fit(folder, "ill", "person", classes=["ill", "well"], manifest=manifest)
+    assert from_files.manifest_.sha256 == from_memory.manifest_.sha256
+    assert from_files.n_features_in_ == 3
+    assert from_files.unit_ == "person"
+    np.testing.assert_array_equal(from_files.predictions(X), from_memory.predictions(X))
+    np.testing.assert_array_equal(from_files.vote(X[:50]).open(), from_memory.vote(X[:50]).open())
 
 
 def test_weights_of_teachers_are_the_same_to_the_bit(table, folder):
@@ -83,9 +83,9 @@ def test_weights_of_teachers_are_the_same_to_the_bit(table, folder):
     X, y, _ = in_memory(table)
     numbers = str(folder.parent / "numbers")
     parquet.write_table(table.drop_columns(["person"]), numbers + ".parquet", row_group_size=100)
-    one = ensemble(LogisticRegression()).fit(X, y, manifest=manifest)
-    other = ensemble(LogisticRegression()).fit(numbers + ".parquet", "ill", manifest=manifest)
-    for mine, others in zip(one.teachers_, other.teachers_, strict=True):
+    from_memory = ensemble(LogisticRegression()).fit(X, y, manifest=manifest)
+    from_files = ensemble(LogisticRegression()).fit(numbers + ".parquet", "ill", manifest=manifest)
+    for mine, others in zip(from_memory.teachers_, from_files.teachers_, strict=True):
         assert mine.model.coef_.tobytes() == others.model.coef_.tobytes()
 
 
@@ -99,7 +99,7 @@ def test_no_rows_travel_to_workers(folder, monkeypatch):
     monkeypatch.setattr(voting, "spread", spread)
     ensemble(GaussianNB()).fit(folder, "ill", "person")
     assert sorted(np.concatenate(sent)) == list(range(500))
-    assert all(each.dtype == np.uint16 and each.ndim == 1 for each in sent)
+    assert all(array.dtype == np.uint16 and array.ndim == 1 for array in sent)
 
 
 def test_missing_numbers_are_refused_where_teachers_do_not_take_them(table, tmp_path):
@@ -136,11 +136,11 @@ def test_files_that_do_not_fit_are_refused_with_a_sentence(table, folder, tmp_pa
 
 
 def test_a_file_that_is_gone_when_a_worker_reads_it_is_named(folder, monkeypatch):
-    whole = voting.train_where_they_lie
+    train = voting.train_where_they_lie
 
-    def later(*given, **options):
+    def later(*arguments, **options):
         (folder / "b.parquet").unlink()
-        return whole(*given, **options)
+        return train(*arguments, **options)
 
     monkeypatch.setattr("ostraka.voters.teachers.train_where_they_lie", later)
     with pytest.raises(ValueError, match=r"b\.parquet"):
@@ -151,11 +151,11 @@ def test_a_file_that_is_gone_when_a_worker_reads_it_is_named(folder, monkeypatch
 def test_workers_of_a_cluster_read_the_files_themselves(engine, table, folder):
     X, y, people = in_memory(table)
     manifest = partition(people, n_teachers=20, key=KEY)
-    one = ensemble(LogisticRegression()).fit(X, y, people, manifest=manifest)
-    other = ensemble(LogisticRegression(), engine=engine, n_jobs=2)
-    other.fit(folder, "ill", "person", manifest=manifest)
-    assert other.manifest_.sha256 == one.manifest_.sha256
-    for mine, others in zip(one.teachers_, other.teachers_, strict=True):
+    from_memory = ensemble(LogisticRegression()).fit(X, y, people, manifest=manifest)
+    from_files = ensemble(LogisticRegression(), engine=engine, n_jobs=2)
+    from_files.fit(folder, "ill", "person", manifest=manifest)
+    assert from_files.manifest_.sha256 == from_memory.manifest_.sha256
+    for mine, others in zip(from_memory.teachers_, from_files.teachers_, strict=True):
         assert mine.model.coef_.tobytes() == others.model.coef_.tobytes()
 
 
@@ -208,20 +208,20 @@ class COEF:
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_are_those_of_the_rows_in_memory_to_the_bit(name, grouped, tmp_path, monkeypatch):
-    X, here, y = stored(tmp_path)
+    X, lines, y = stored(tmp_path)
     cells, table = TABLES[name]
     groups = np.arange(len(y)) // 3 if grouped else None
     person = "shared" if name == "counts" or not grouped else "mean"
     cells = cells.fit(PUBLIC)
     votes = []
-    for rows, kept, labels in (
-        (here, 0, y),
+    for rows, places, labels in (
+        (lines, 0, y),
         (X, 10**9, y),
         (X, 0, Coded(np.arange(3), y.astype(np.uint8))),
     ):
-        monkeypatch.setattr(rows_module, "_KEPT", kept)
+        monkeypatch.setattr(rows_module, "_KEPT", places)
         voter = RowVoter(cells=cells, person=person).fit(rows, labels, groups, classes=[0, 1, 2])
-        assert isinstance(voter._codes, rows_module.StoredLines) == (kept == 0 and rows is X)
+        assert isinstance(voter._codes, rows_module.StoredLines) == (places == 0 and rows is X)
         if grouped and name == "sums":
             with pytest.raises(ValueError, match="votes need"):
                 table(voter)
@@ -235,14 +235,14 @@ def test_tables_are_those_of_the_rows_in_memory_to_the_bit(name, grouped, tmp_pa
 def test_blocks_begin_at_the_same_rows_wherever_row_groups_end(tmp_path):
     X, *_ = stored(tmp_path, 20_000)
     lines = rows_module.StoredLines(X, lambda block: block[:, :1], 1)
-    starts = [(some.start, len(block)) for some, block in rows_module.blocks_of(lines)]
+    starts = [(part.start, len(block)) for part, block in rows_module.blocks_of(lines)]
     assert starts == [(0, 8192), (8192, 8192), (16384, 3616)]
 
 
 def test_a_file_that_grew_while_it_was_read_is_refused(tmp_path):
-    X, here, _ = stored(tmp_path, 6000)
+    X, lines, _ = stored(tmp_path, 6000)
     parquet.write_table(
-        pa.table({f"x{k}": here[:, k] for k in range(4)}), X.pieces[0].path, row_group_size=3500
+        pa.table({f"x{k}": lines[:, k] for k in range(4)}), X.pieces[0].path, row_group_size=3500
     )
     with pytest.raises(ValueError, match="was changed while it was read"):
         list(X.blocks(X.pieces))

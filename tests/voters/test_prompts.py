@@ -33,13 +33,13 @@ class TestTeachers:
         function = Function(model.answer)
         fitted(function, n_shots=3).vote(QUERIES)
         shards = [{TEXTS[row] for row in rows} for rows in MANIFEST.rows()]
-        shown = {frozenset(text for text in TEXTS if text in prompt) for prompt in function.asked}
-        shown.discard(frozenset())  # the first prompt, which holds nothing private
-        assert len(shown) == 8
-        assert all(len(texts) == 3 for texts in shown)
-        assert sorted(next(k for k, shard in enumerate(shards) if texts <= shard) for texts in shown) == list(
-            range(8)
-        )
+        examples = {frozenset(text for text in TEXTS if text in prompt) for prompt in function.asked}
+        examples.discard(frozenset())  # the first prompt, which holds nothing private
+        assert len(examples) == 8
+        assert all(len(texts) == 3 for texts in examples)
+        assert sorted(
+            next(k for k, shard in enumerate(shards) if texts <= shard) for texts in examples
+        ) == list(range(8))
 
     def test_a_shard_of_fewer_rows_shows_all_it_has(self, model):
         function = Function(model.answer)
@@ -146,9 +146,9 @@ class TestOneBallot:
         assert voters.count_unreadable() == 6
         others = np.delete(fitted(Function(model.answer), texts).predictions(QUERIES), shard, axis=0)
         np.testing.assert_array_equal(np.delete(predictions, shard, axis=0), others)
-        made = len(server.seen)
+        n_requests = len(server.seen)
         voters.vote(QUERIES)
-        assert len(server.seen) == made, "a refusal is an answer, too"
+        assert len(server.seen) == n_requests, "a refusal is an answer, too"
 
     def test_a_prompt_that_failed_in_an_outage_just_over_is_asked_again(self, server, model):
         failing = []
@@ -199,12 +199,12 @@ class TestCost:
     def test_a_limit_refuses_before_anything_is_asked_and_tells_no_number_of_the_data(self, limit):
         function = Function(lambda _prompt: "A")
         voters = fitted(function, **limit)
-        (name, most), *_ = limit.items()
-        with pytest.raises(ValueError, match=f"{name}={most}: see estimate") as refused:
+        (name, peak), *_ = limit.items()
+        with pytest.raises(ValueError, match=f"{name}={peak}: see estimate") as refused:
             voters.vote(QUERIES)
         assert function.asked == []
         estimate = voters.estimate(QUERIES)
-        assert str(estimate.calls) not in str(refused.value).replace(str(most), "")
+        assert str(estimate.calls) not in str(refused.value).replace(str(peak), "")
         assert str(estimate.prompt_tokens) not in str(refused.value)
         enough = {"max_calls": 49} if name == "max_calls" else {**limit, "max_cost": estimate.price}
         fitted(function, **enough).vote(QUERIES)
@@ -216,14 +216,14 @@ class TestCost:
             fitted(endpoint, prices=(1.0, 1.0), max_cost=1e9).vote(QUERIES)
 
     def test_never_more_requests_at_once_than_allowed(self, server):
-        now, most, lock, all_places_taken = 0, 0, threading.Lock(), threading.Event()
+        now, peak, lock, all_places_taken = 0, 0, threading.Lock(), threading.Event()
 
         def slow(_handler, _body):
-            nonlocal now, most
+            nonlocal now, peak
             with lock:
                 now += 1
-                most = max(most, now)
-            if most == 3:
+                peak = max(peak, now)
+            if peak == 3:
                 all_places_taken.set()
             if len(server.seen) > 1 and not all_places_taken.wait(30):  # the first is public and goes alone
                 all_places_taken.set()  # they never are: let the others pass
@@ -234,7 +234,7 @@ class TestCost:
 
         server.intercept = slow
         fitted(quick(server.url, concurrency=3)).vote(QUERIES)
-        assert most == 3
+        assert peak == 3
 
 
 class TestSecrets:
@@ -252,18 +252,20 @@ class TestSecrets:
             return kind == 3
 
         server.intercept = often
-        told = []
+        events = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             voters = fitted(
                 quick(server.url, key_env="SOME_KEY", retries=4),
                 response_cache=tmp_path / "c",
-                progress=lambda *said: told.append(said),
+                progress=lambda *event: events.append(event),
             )
             votes = voters.vote(QUERIES)
-        out = "".join(capfd.readouterr()) + caplog.text + str(caught) + repr(voters) + repr(votes) + str(told)
+        out = (
+            "".join(capfd.readouterr()) + caplog.text + str(caught) + repr(voters) + repr(votes) + str(events)
+        )
         assert CANARY not in out + (tmp_path / "c").read_bytes().decode("latin-1") + str(voters.notes_)
-        assert told[-1] == ("votes", 49, 49)
+        assert events[-1] == ("votes", 49, 49)
 
     @pytest.mark.parametrize(
         ("texts", "labels"),
@@ -290,13 +292,15 @@ class TestSecrets:
 
     def test_another_machine_is_warned_of_once_and_noted(self, monkeypatch):
         monkeypatch.setattr(prompts, "_WARNED", set())
-        far = Endpoint("https://models.example/v1")
-        assert any("models.example" in note for note in fitted(far, replay=True).notes_)
+        remote = Endpoint("https://models.example/v1")
+        assert any("models.example" in note for note in fitted(remote, replay=True).notes_)
         with pytest.warns(
             UserWarning, match=r"Whoever runs models\.example reads the private demonstrations"
         ):
-            fitted(far)
-        assert any("models.example" in note for note in fitted(far).notes_)  # a second warning were an error
+            fitted(remote)
+        assert any(
+            "models.example" in note for note in fitted(remote).notes_
+        )  # a second warning were an error
         assert len(fitted("http://localhost:1/v1").notes_) == 1
 
 

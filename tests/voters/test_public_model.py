@@ -51,8 +51,8 @@ def evolved(model, ledger=None):
 
 def test_texts_evolve_by_a_language_model_which_sees_candidates_only(tmp_path):
     writer = Writer()
-    found = evolved(PromptModel(writer, model="writer", response_cache=tmp_path / "answers"))
-    counts = embed(found.sample(100, random_state=0)).mean(axis=0)
+    texts = evolved(PromptModel(writer, model="writer", response_cache=tmp_path / "answers"))
+    counts = embed(texts.sample(100, random_state=0)).mean(axis=0)
     assert np.abs(counts - [3, 0, 1]).max() < 0.6
     assert len(writer.asked) == len(set(writer.asked))
 

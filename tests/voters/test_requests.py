@@ -101,7 +101,7 @@ class TestOutage:
                 raise KeyboardInterrupt
 
         function, interrupted = Function(model.answer), []
-        for endpoint, asked in (
+        for endpoint, expected in (
             (function, lambda: function.asked),
             (quick(server.url), lambda: [body["messages"][0]["content"] for body in server.seen]),
         ):
@@ -109,9 +109,9 @@ class TestOutage:
             voters = fitted(endpoint, progress=impatient)
             with pytest.raises(KeyboardInterrupt):
                 voters.vote([*QUERIES, *PUBLIC])
-            assert len(asked()) < 200
+            assert len(expected()) < 200
             voters.vote([*QUERIES, *PUBLIC])
-            assert set(Counter(asked()).values()) == {1}
+            assert set(Counter(expected()).values()) == {1}
 
     def test_a_disk_that_is_full_is_told(self, model, tmp_path):
         voters = fitted(Function(model.answer), response_cache=tmp_path / "c")
@@ -125,11 +125,11 @@ class TestTheResponseCache:
         function = Function(model.answer)
         first = ensemble(function, response_cache=tmp_path / "c").fit(TEXTS, LABELS)
         votes = first.vote(QUERIES).open()
-        asked = len(function.asked)
+        n_asked = len(function.asked)
         again = ensemble(function, response_cache=tmp_path / "c").fit(TEXTS, LABELS)
         assert again.manifest_.sha256 == first.manifest_.sha256
         np.testing.assert_array_equal(again.vote(QUERIES).open(), votes)
-        assert len(function.asked) == asked
+        assert len(function.asked) == n_asked
 
     def test_without_a_cache_file_every_partition_is_new(self, model):
         deals = {ensemble(Function(model.answer)).fit(TEXTS, LABELS).manifest_.sha256 for _ in range(3)}
@@ -137,13 +137,13 @@ class TestTheResponseCache:
 
     def test_a_replay_needs_no_network_and_refuses_what_is_new(self, server, language, model, tmp_path):
         votes = fitted(quick(server.url), response_cache=tmp_path / "c").vote(QUERIES).open()
-        made = len(server.seen)
+        n_requests = len(server.seen)
         replayed = fitted(quick(server.url), response_cache=tmp_path / "c", replay=True)
         np.testing.assert_array_equal(replayed.vote(QUERIES).open(), votes)
         for texts in (["never asked"], [*QUERIES, "never asked"]):
             with pytest.raises(ValueError, match="lacks answers for this vote: vote once with replay=False"):
                 replayed.vote(texts)
-        assert len(server.seen) == made
+        assert len(server.seen) == n_requests
 
     @pytest.mark.parametrize(
         "change", [{"model": "other"}, {"n_shots": 2}, {"template": Template(instruction="{words}?")}]
@@ -203,11 +203,11 @@ print("all votes are there")
         else:
             run.wait()
         gate.set()  # what is under way is answered after the signal
-        said = b"".join(run.communicate(timeout=120)).decode()
+        output = b"".join(run.communicate(timeout=120)).decode()
         before = len(server.seen)
-        assert "all votes are there" not in said
+        assert "all votes are there" not in output
         assert run.returncode != 0
-        assert CANARY not in said
+        assert CANARY not in output
         assert 30 < before < 40
 
         server.intercept = lambda _handler, _body: False
@@ -221,5 +221,5 @@ print("all votes are there")
         np.testing.assert_array_equal(votes, whole)
 
 
-def fitted_like(other, model):
-    return ensemble(Function(model.answer)).fit(TEXTS, LABELS, manifest=other.manifest_)
+def fitted_like(teachers, model):
+    return ensemble(Function(model.answer)).fit(TEXTS, LABELS, manifest=teachers.manifest_)

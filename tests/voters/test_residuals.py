@@ -34,9 +34,9 @@ class TestShortened:
     )
     def test_a_row_is_never_longer_than_stated_whatever_it_holds(self, row, longest):
         with np.errstate(over="ignore", invalid="ignore"):
-            found = shortened(np.array([row]), longest)
-        assert all(value == int(value) for value in found[0])
-        assert sum(int(value) ** 2 for value in found[0]) <= longest**2
+            row_shortened = shortened(np.array([row]), longest)
+        assert all(value == int(value) for value in row_shortened[0])
+        assert sum(int(value) ** 2 for value in row_shortened[0]) <= longest**2
 
     def test_rounds_to_the_nearest_and_towards_zero_where_that_is_too_long(self):
         np.testing.assert_array_equal(
@@ -50,32 +50,34 @@ class TestResiduals:
         rows = voter()
         lines = rows.cells.lines(ROWS) / 20
         exact = lines.T @ (np.eye(3)[LABELS] - softmax(lines @ coef, axis=1))
-        found = rows.residuals(coef, clip=2.0, parts=10**6).open() * 2.0 / 10**6 / 20
-        np.testing.assert_allclose(found, exact, atol=30 * 1e-6)
+        sums = rows.residuals(coef, clip=2.0, parts=10**6).open() * 2.0 / 10**6 / 20
+        np.testing.assert_allclose(sums, exact, atol=30 * 1e-6)
 
     def test_long_residuals_are_shortened_to_the_clip(self):
         coef = np.zeros((3, 3))
         lines = voter().cells.lines(ROWS) / 20
         apart = np.eye(3)[LABELS] - 1 / 3
         exact = lines.T @ (apart * 0.1 / np.linalg.norm(apart, axis=1, keepdims=True))
-        found = voter().residuals(coef, clip=0.1, parts=10**6).open() * 0.1 / 10**6 / 20
-        np.testing.assert_allclose(found, exact, atol=30 * 1e-6)
+        sums = voter().residuals(coef, clip=0.1, parts=10**6).open() * 0.1 / 10**6 / 20
+        np.testing.assert_allclose(sums, exact, atol=30 * 1e-6)
 
     @pytest.mark.parametrize(("relation", "times"), [("replace-one", 2), ("zero-out", 1)])
     def test_states_how_far_one_row_moves_the_table(self, relation, times):
-        found = voter(relation=relation).residuals(np.zeros((3, 3)), clip=0.5, parts=4)
-        assert found.adjacency.l2 == times * 4 * 20
-        assert found.adjacency.relation == relation
-        assert found.adjacency.unit == "row"
+        sums = voter(relation=relation).residuals(np.zeros((3, 3)), clip=0.5, parts=4)
+        assert sums.adjacency.l2 == times * 4 * 20
+        assert sums.adjacency.relation == relation
+        assert sums.adjacency.unit == "row"
 
     def test_a_person_with_many_rows_adds_no_more_than_one_row(self):
-        same, labels = np.repeat(ROWS[:1], 15, axis=0), np.zeros(15, dtype=int)
+        copies, labels = np.repeat(ROWS[:1], 15, axis=0), np.zeros(15, dtype=int)
         cells = voter().cells
-        people = RowVoter(cells=cells, person="mean").fit(same, labels, [0] * 10 + [1] * 5, classes=range(3))
+        people = RowVoter(cells=cells, person="mean").fit(
+            copies, labels, [0] * 10 + [1] * 5, classes=range(3)
+        )
         votes = people.residuals(np.zeros((3, 3)), clip=0.5, parts=4)
         assert votes.adjacency.unit == "person"
-        one = table(np.zeros((3, 3)), rows=same[:1], labels=labels[:1])
-        np.testing.assert_array_equal(votes.open(), 2 * one)
+        single = table(np.zeros((3, 3)), rows=copies[:1], labels=labels[:1])
+        np.testing.assert_array_equal(votes.open(), 2 * single)
 
     @pytest.mark.parametrize("seed", range(5))
     def test_no_row_moves_it_further_by_enumeration(self, seed):
@@ -99,25 +101,25 @@ class TestResiduals:
         rows, labels = ROWS.copy(), LABELS.copy()
         rows[7], labels[7] = (9.0, -1.0, 4.0), 2
         moved = table(coef, rows=rows, labels=labels) - table(coef)
-        own = [
+        part_sums = [
             residual_sums(voter().cells.lines(r[7:8]), y[7:8], coef, resolution=20, clip=0.5, parts=4)
             for r, y in ((rows, labels), (ROWS, LABELS))
         ]
-        np.testing.assert_array_equal(moved, own[0] - own[1])
+        np.testing.assert_array_equal(moved, part_sums[0] - part_sums[1])
 
     def test_a_row_counts_the_same_in_another_batch(self, monkeypatch):
         coef = RNG.normal(size=(3, 3))
-        whole = table(coef)
+        total = table(coef)
         monkeypatch.setattr("ostraka.voters.rows.ROWS", 7)
-        np.testing.assert_array_equal(table(coef), whole)
+        np.testing.assert_array_equal(table(coef), total)
 
     @pytest.mark.parametrize("coef", [1e300, 1.7e308, -1.7e308])
     @pytest.mark.parametrize("clip", [0.5, 5e-324])
     def test_rows_that_overflow_count_nothing_and_no_warning_tells_of_them(self, coef, clip):
         # warnings are errors in these tests
-        far = np.array([[coef, -coef, 0.0]] * 3)
-        found = table(far, clip=clip)
-        assert np.linalg.norm(found.astype(float)) <= len(ROWS) * 4 * 20
+        large_coef = np.array([[coef, -coef, 0.0]] * 3)
+        sums = table(large_coef, clip=clip)
+        assert np.linalg.norm(sums.astype(float)) <= len(ROWS) * 4 * 20
 
     def test_a_model_that_is_sure_and_right_leaves_nothing(self):
         cells = FeatureCells(FunctionTransformer(), n_features=2, resolution=64).fit(RNG.normal(size=(50, 2)))
@@ -126,8 +128,8 @@ class TestResiduals:
         coef = np.array([[1e4, -1e4], [0.0, 0.0], [0.0, 0.0]])
         labels = (lines[:, 0] < 0).astype(int)
         sure = lines[:, 0] != 0
-        found = RowVoter(cells=cells).fit(rows[sure], labels[sure], classes=[0, 1])
-        assert not found.residuals(coef, clip=0.5, parts=8).open().any()
+        table_voter = RowVoter(cells=cells).fit(rows[sure], labels[sure], classes=[0, 1])
+        assert not table_voter.residuals(coef, clip=0.5, parts=8).open().any()
 
 
 class TestRefusals:

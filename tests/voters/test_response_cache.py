@@ -49,13 +49,13 @@ def test_answers_are_there_again_after_a_restart(path):
 
 
 def test_a_name_depends_on_setting_prompt_and_cache(path, tmp_path):
-    one, other = ResponseCache(path), ResponseCache(tmp_path / "other")
+    first, second = ResponseCache(path), ResponseCache(tmp_path / "other")
     names = {
-        one.name("a", "p"),
-        one.name("b", "p"),
-        one.name("a", "q"),
-        other.name("a", "p"),
-        one.name("", "a\0p"),
+        first.name("a", "p"),
+        first.name("b", "p"),
+        first.name("a", "q"),
+        second.name("a", "p"),
+        first.name("", "a\0p"),
     }
     assert len(names) == 5
 
@@ -93,13 +93,13 @@ def earlier(path, n=3):
 
 def test_a_file_of_an_earlier_version_is_converted_but_for_what_a_crash_cut_off(path, opened):
     names = earlier(path)
-    whole = path.read_bytes()
+    raw = path.read_bytes()
     junk = b'\xff\n[]\n7\n{"name": 1}\n{"name": "a", "answer": 1, "check": 2}\n' + b"[" * 100_000 + b"\n"
-    for content, kept in ((whole, 3), (whole[:-2], 2), (whole + junk, 3)):
+    for content, n_kept in ((raw, 3), (raw[:-2], 2), (raw + junk, 3)):
         path.write_bytes(content)
         cache = opened(path)
         assert cache.secret("deal") == hmac.digest(b"k" * 32, b"secret\0deal", "sha256")
-        assert [name in cache for name in names] == [number < kept for number in range(3)]
+        assert [name in cache for name in names] == [number < n_kept for number in range(3)]
         assert cache[names[1]] == "answer 1"
         cache.close()
         assert opened(path)[names[0]] == "answer 0"
@@ -121,25 +121,25 @@ def test_a_file_that_is_no_cache_is_refused_and_left_alone(path, content):
 
 
 def test_two_at_once_see_each_other_and_the_first_answer_stays(path, opened):
-    one, two = opened(path), opened(path)
-    one.record([("a", "first")])
-    two.record([("a", "second"), ("b", "b")])
-    one.load()
-    assert (one["a"], one["b"]) == ("first", "b")
+    first, second = opened(path), opened(path)
+    first.record([("a", "first")])
+    second.record([("a", "second"), ("b", "b")])
+    first.load()
+    assert (first["a"], first["b"]) == ("first", "b")
     assert ResponseCache(path)["a"] == "first"
 
 
 def test_many_who_begin_the_same_file_share_one_key(path):
-    found = []
+    keys = []
     threads = [
-        threading.Thread(target=lambda: found.append(ResponseCache(path).secret("x"))) for _ in range(8)
+        threading.Thread(target=lambda: keys.append(ResponseCache(path).secret("x"))) for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8
-    assert len(set(found)) == 1
+    assert len(keys) == 8
+    assert len(set(keys)) == 1
 
 
 def test_without_a_file_answers_last_as_long_as_the_object():

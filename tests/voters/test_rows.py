@@ -37,14 +37,14 @@ def moves(cells, rows, labels, groups=None, *, spare=(), **settings):
     assert base.adjacency.relation == settings.get("relation", "replace-one")
     owners = np.arange(len(rows)) if groups is None else groups
     for owner in np.unique(owners)[: 4 if spare else None]:
-        own = owners == owner
-        others = [(rows[~own], labels[~own], None if groups is None else groups[~own])]
+        mask = owners == owner
+        others = [(rows[~mask], labels[~mask], None if groups is None else groups[~mask])]
         for row, label in spare:
             X, y = rows.copy(), labels.copy()
-            X[own], y[own] = row, label
+            X[mask], y[mask] = row, label
             others.append((X, y, groups))
-        for other in others:
-            table = counted(cells, *other, **settings)
+        for replacement in others:
+            table = counted(cells, *replacement, **settings)
             assert table.adjacency == base.adjacency
             yield np.linalg.norm(table.open() - base.open()), base.adjacency.l2
 
@@ -79,16 +79,16 @@ class TestSensitivity:
     def test_one_row_moves_the_table_no_further_than_stated(self, kind, request):
         cells = request.getfixturevalue(kind)
         spare = list(zip(IMAGES[500:540], DIGITS[500:540], strict=True))
-        found = list(moves(cells, PRIVATE[:40], LABELS[:40], spare=spare))
-        assert all(moved <= stated for moved, stated in found)
-        assert max(moved for moved, _ in found) > 0.95 * found[0][1]
+        distances = list(moves(cells, PRIVATE[:40], LABELS[:40], spare=spare))
+        assert all(moved <= stated for moved, stated in distances)
+        assert max(moved for moved, _ in distances) > 0.95 * distances[0][1]
 
     def test_a_person_with_several_rows_shares_one_ballot(self, spread):
         groups = np.repeat(np.arange(10), 4)
         spare = list(zip(IMAGES[500:520], DIGITS[500:520], strict=True))
-        found = list(moves(spread, PRIVATE[:40], LABELS[:40], groups, spare=spare, units=12))
-        assert all(moved <= stated for moved, stated in found)
-        assert found[0][1] == pytest.approx(12 * math.sqrt(2) * 256, rel=0.05)
+        distances = list(moves(spread, PRIVATE[:40], LABELS[:40], groups, spare=spare, units=12))
+        assert all(moved <= stated for moved, stated in distances)
+        assert distances[0][1] == pytest.approx(12 * math.sqrt(2) * 256, rel=0.05)
 
     @pytest.mark.parametrize("sizes", [(1, 1, 1), (5, 7, 2), (13, 40, 3)])
     def test_shared_parts_sum_to_the_ballot_for_everybody(self, clusters, sizes):
@@ -112,10 +112,10 @@ class TestSensitivity:
         groups = np.repeat(np.arange(30), 10)
         voter = RowVoter(cells=clusters, person="sampled").fit(PRIVATE, LABELS, groups, classes=range(10))
         weights = [voter._weights()(slice(0, 300)).reshape(30, 10) for _ in range(3)]
-        assert all((each.sum(axis=1) == 1).all() for each in weights)
+        assert all((weight.sum(axis=1) == 1).all() for weight in weights)
         assert voter.adjacency_.l2 == math.sqrt(2)
         # three equal draws of 30 rows out of 10 each have a chance of 10^-60
-        assert any((each != weights[0]).any() for each in weights[1:])
+        assert any((weight != weights[0]).any() for weight in weights[1:])
 
 
 class TestLeftOut:
@@ -123,20 +123,20 @@ class TestLeftOut:
 
     @pytest.mark.parametrize(("kind", "reached"), [("spread", 0.98), ("clusters", 1.0)])
     def test_one_row_moves_the_table_no_further_than_stated(self, kind, reached, request):
-        found = list(moves(request.getfixturevalue(kind), PRIVATE[:40], LABELS[:40], relation="zero-out"))
-        assert all(reached * stated <= moved <= stated for moved, stated in found)
+        distances = list(moves(request.getfixturevalue(kind), PRIVATE[:40], LABELS[:40], relation="zero-out"))
+        assert all(reached * stated <= moved <= stated for moved, stated in distances)
 
     def test_one_row_moves_bins_by_the_root_of_the_columns(self):
         X, y = load_iris(return_X_y=True)
         cells = QuantileCells(n_bins=3).fit(X[::3])
-        found = list(moves(cells, X[1::3], y[1::3], relation="zero-out"))
-        assert {float(each) for pair in found for each in pair} == {2.0}
+        distances = list(moves(cells, X[1::3], y[1::3], relation="zero-out"))
+        assert {float(norm) for pair in distances for norm in pair} == {2.0}
 
     def test_a_person_with_several_rows_shares_one_ballot(self, spread):
         groups = np.repeat(np.arange(10), 4)
-        found = list(moves(spread, PRIVATE[:40], LABELS[:40], groups, relation="zero-out", units=12))
-        assert all(moved <= stated for moved, stated in found)
-        assert found[0][1] == pytest.approx(12 * 256, rel=0.02)
+        distances = list(moves(spread, PRIVATE[:40], LABELS[:40], groups, relation="zero-out", units=12))
+        assert all(moved <= stated for moved, stated in distances)
+        assert distances[0][1] == pytest.approx(12 * 256, rel=0.02)
 
     def test_tables_of_the_two_relations_are_not_taken_for_each_other(self, clusters):
         with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-4)) as ledger:
@@ -174,9 +174,9 @@ class TestRefusals:
         with pytest.raises(NotFittedError):
             RowVoter(cells=GraphCells()).fit(PRIVATE, LABELS)
 
-    @pytest.mark.parametrize("same", [lambda X: X, lambda X: X[:100], lambda X: X.copy()])
-    def test_of_cells_fitted_on_the_private_rows(self, same):
-        cells = GraphCells(image_shape=(8, 8), n_cells=5).fit(same(PRIVATE))
+    @pytest.mark.parametrize("shares_rows", [lambda X: X, lambda X: X[:100], lambda X: X.copy()])
+    def test_of_cells_fitted_on_the_private_rows(self, shares_rows):
+        cells = GraphCells(image_shape=(8, 8), n_cells=5).fit(shares_rows(PRIVATE))
         with pytest.raises(ValueError, match="public rows"):
             RowVoter(cells=cells).fit(PRIVATE, LABELS)
 
@@ -207,9 +207,9 @@ class TestRefusals:
             RowVoter(cells=clusters).fit(PRIVATE, LABELS, [1, 2])
         with pytest.raises(ValueError, match="person must be"):
             RowVoter(cells=clusters, person="all").fit(PRIVATE, LABELS)
-        other = RowVoter(cells=clusters).fit(PRIVATE[:50], LABELS[:50]).manifest_
+        manifest = RowVoter(cells=clusters).fit(PRIVATE[:50], LABELS[:50]).manifest_
         with pytest.raises(ValueError, match="manifest"):
-            RowVoter(cells=clusters, manifest=other).fit(PRIVATE, LABELS)
+            RowVoter(cells=clusters, manifest=manifest).fit(PRIVATE, LABELS)
 
     def test_classes_from_private_labels_are_noted(self, clusters):
         assert RowVoter(cells=clusters).fit(PRIVATE, LABELS).notes_

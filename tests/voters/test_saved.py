@@ -40,8 +40,8 @@ LOGISTIC = LogisticRegression()
 def saved(estimator=LOGISTIC, **changes) -> SavedTeachers:
     ensemble = TeacherEnsemble(estimator, n_teachers=30, n_jobs=1, random_state=3)
     ensemble.fit(X, Y, classes=["no", "yes"])
-    known = {"mechanism": GNMax(sigma=4.0), "columns": ("a", "b", "c"), "numeric": (True,) * 3}
-    return SavedTeachers(ensemble=ensemble, **{**known, "grid": Consistent.grid_of(ASKED), **changes})
+    settings = {"mechanism": GNMax(sigma=4.0), "columns": ("a", "b", "c"), "numeric": (True,) * 3}
+    return SavedTeachers(ensemble=ensemble, **{**settings, "grid": Consistent.grid_of(ASKED), **changes})
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,9 @@ def test_a_changed_file_is_refused_before_it_is_parsed(folder, monkeypatch, name
     (folder / name).write_bytes(content)
     read = []
     parse = skops_io().loads
-    monkeypatch.setattr(skops_io(), "loads", lambda data, **more: (read.append(data), parse(data, **more))[1])
+    monkeypatch.setattr(
+        skops_io(), "loads", lambda data, **options: (read.append(data), parse(data, **options))[1]
+    )
     with pytest.raises(ValueError, match=f"{name} is not the file that was saved"):
         SavedTeachers.load(folder)
     assert bytes(content) not in read
@@ -293,6 +295,6 @@ def test_a_folder_without_teachers_says_how_to_keep_them(tmp_path):
     ],
 )
 def test_settings_that_do_not_fit_the_ensemble_are_refused(change, words):
-    one = saved()
+    teachers = saved()
     with pytest.raises(ValueError, match=words):
-        dataclasses.replace(one, **change)
+        dataclasses.replace(teachers, **change)

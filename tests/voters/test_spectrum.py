@@ -63,10 +63,10 @@ class TestTheDictionary:
         public = pd.DataFrame({"n": [*range(38), None, 2], "kind": ["a", "b"] * 20, "flag": [0, 1] * 20})
         dictionary = Dictionary().fit(public)
         strange = pd.DataFrame({"n": [1e308, None, 5], "kind": ["zz", None, "a"], "flag": [0, 7, None]})
-        whole = dictionary.transform(strange)
-        assert np.isfinite(whole).all()
+        together = dictionary.transform(strange)
+        assert np.isfinite(together).all()
         alone = np.vstack([dictionary.transform(strange.iloc[[k]]) for k in range(3)])
-        np.testing.assert_array_equal(whole, alone)
+        np.testing.assert_array_equal(together, alone)
 
     def test_a_number_becomes_itself_within_its_public_range_and_waves_of_its_rank(self):
         rows = np.arange(1000.0)[:, None]
@@ -99,8 +99,8 @@ class TestInteractions:
         cells = Spectrum(interactions=True, noise=1e-5).fit(rows)
         alone = Spectrum(noise=1e-5).fit(rows)
         white = (cells.transform_.transform(rows) - cells.middle_) @ cells.whitening_
-        both = np.corrcoef(white.T) - np.eye(white.shape[1])
-        assert np.abs(both).max() < 1e-4
+        correlations = np.corrcoef(white.T) - np.eye(white.shape[1])
+        assert np.abs(correlations).max() < 1e-4
         assert len(cells.variances_) > len(alone.variances_) + 50
         assert (np.linalg.norm(cells.lines(1e9 * rows), axis=1) <= 64).all()
 
@@ -136,7 +136,7 @@ class TestSensitivity:
         lines = CELLS.lines(hostile)
         odds = lines / 64 @ coef
         residuals = [balanced_residuals(odds, np.full(len(lines), k), PARTS) for k in range(n_classes)]
-        products = np.concatenate([lines[:, :, None] * each[:, None] for each in residuals])
+        products = np.concatenate([lines[:, :, None] * residual[:, None] for residual in residuals])
         added = products.reshape(len(products), -1)
         added = np.unique(added, axis=0)
         square = (added**2).sum(axis=1)
@@ -149,23 +149,23 @@ class TestSensitivity:
     @pytest.mark.parametrize("n_rows", [1, 2, 29])
     def test_a_person_with_many_rows_adds_no_more_than_one_row(self, n_rows):
         coef = coefficients(3, 3.0)
-        same, labels = np.repeat(ROWS[:1], 30, axis=0), np.zeros(30, dtype=int)
+        copies, labels = np.repeat(ROWS[:1], 30, axis=0), np.zeros(30, dtype=int)
         people = np.r_[np.zeros(n_rows, dtype=int), np.arange(1, 31 - n_rows)]
-        found = voter(rows=same, labels=labels, people=people).gradient(coef, parts=PARTS)
-        assert found.adjacency.unit == "person"
-        one = voter(rows=same[:1], labels=labels[:1]).gradient(coef, parts=PARTS).open()
-        np.testing.assert_array_equal(found.open(), (31 - n_rows) * one)
+        table = voter(rows=copies, labels=labels, people=people).gradient(coef, parts=PARTS)
+        assert table.adjacency.unit == "person"
+        single = voter(rows=copies[:1], labels=labels[:1]).gradient(coef, parts=PARTS).open()
+        np.testing.assert_array_equal(table.open(), (31 - n_rows) * single)
 
     def test_a_person_adds_the_mean_of_its_rows_towards_zero(self):
         coef, people = coefficients(2, 1.0), np.zeros(30, dtype=int)
-        each = np.stack(
+        rows_alone = np.stack(
             [
                 voter(2, rows=ROWS[[k]], labels=LABELS[[k]]).gradient(coef, parts=PARTS).open()
                 for k in range(30)
             ]
         )
-        found = voter(2, people=people).gradient(coef, parts=PARTS).open()
-        np.testing.assert_array_equal(found, np.trunc(each.sum(axis=0) / 30).astype(int))
+        table = voter(2, people=people).gradient(coef, parts=PARTS).open()
+        np.testing.assert_array_equal(table, np.trunc(rows_alone.sum(axis=0) / 30).astype(int))
 
 
 class TestBalance:
@@ -173,12 +173,12 @@ class TestBalance:
     def test_residuals_of_a_true_model_have_mean_zero_and_reach_the_stated_length(self, columns):
         odds, parts = np.random.default_rng(3).normal(size=(200, columns)) * 3, 10**5
         sure = probabilities(odds)
-        each = np.stack(
+        rows_alone = np.stack(
             [balanced_residuals(odds, np.full(200, k), parts) for k in range(sure.shape[1])], axis=1
         )
-        mean = np.einsum("ik,ikj->ij", sure, each) / parts
+        mean = np.einsum("ik,ikj->ij", sure, rows_alone) / parts
         np.testing.assert_allclose(mean, 0, atol=2e-5)
-        longest = np.linalg.norm(each, axis=2).max(axis=1) / parts
+        longest = np.linalg.norm(rows_alone, axis=2).max(axis=1) / parts
         np.testing.assert_allclose(longest, 1, atol=2e-5)
 
 

@@ -75,8 +75,8 @@ class Gambles(Odd):
     def predict(self, X):
         np.random.random(int(self.rows.max()))  # noqa: NPY002
         random.random()
-        drawn = np.random.randint(100, size=len(X)) + random.getrandbits(6)  # noqa: NPY002
-        return self.classes_[drawn % len(self.classes_)]
+        labels_drawn = np.random.randint(100, size=len(X)) + random.getrandbits(6)  # noqa: NPY002
+        return self.classes_[labels_drawn % len(self.classes_)]
 
 
 class Strange(Odd):
@@ -152,10 +152,10 @@ def usual_ballots(estimator):
 @given(data=st.data())
 def test_whatever_one_person_brings_one_ballot_moves_in_each_query(estimator, data):
     person = data.draw(st.integers(0, 29))
-    others, said = ROWS.copy(), LABELS.copy()
+    others, labels = ROWS.copy(), LABELS.copy()
     others[person == PEOPLE] = data.draw(st.sampled_from([0.0, 5.0, SECRET, 1e6]))
-    said[person == PEOPLE] = data.draw(st.integers(0, 2))
-    moved = (usual_ballots(estimator) != ballots_of(estimator, others, said)).any(axis=1)
+    labels[person == PEOPLE] = data.draw(st.integers(0, 2))
+    moved = (usual_ballots(estimator) != ballots_of(estimator, others, labels)).any(axis=1)
     assert moved.sum() <= 1
     if moved.any():
         assert np.flatnonzero(moved)[0] == DEALT.shards[person == PEOPLE][0]
@@ -184,7 +184,7 @@ def failed(ensemble, private):
     manifest = partition(150, n_teachers=5, key=KEY)
     with pytest.warns(UserWarning, match="Some teachers failed") as caught:
         ballots = ensemble.fit(private, Y, classes=[0, 1, 2], manifest=manifest).predictions(X[:4])
-    return ballots, [str(each.message) for each in caught]
+    return ballots, [str(warning.message) for warning in caught]
 
 
 @pytest.mark.parametrize("estimator", [FailsToLearn(), FailsToVote()])
@@ -192,10 +192,10 @@ def test_a_teacher_that_fails_votes_by_its_number_and_is_counted(estimator):
     private = X.copy()
     private[:40] = SECRET
     ensemble = TeacherEnsemble(estimator, n_teachers=5)
-    ballots, said = failed(ensemble, private)
+    ballots, messages = failed(ensemble, private)
     assert ensemble.count_failed() == 5
     assert ballots.tolist() == [[number % 3] * 4 for number in range(5)]
-    assert not any(str(SECRET) in message or "too large" in message for message in said)
+    assert not any(str(SECRET) in message or "too large" in message for message in messages)
 
 
 def test_a_teacher_that_fails_on_some_shards_only_leaves_the_others_alone():
@@ -249,13 +249,13 @@ def test_ballots_do_not_depend_on_where_teachers_train(engine):
     forest = RandomForestClassifier(3, max_features=1)
     manifest = partition(150, n_teachers=8, key=KEY)
     options = {"n_teachers": 8, "random_state": 5}
-    here = TeacherEnsemble(forest, n_jobs=1, **options).fit(X, Y, manifest=manifest).predictions(X)
-    there = (
+    in_process = TeacherEnsemble(forest, n_jobs=1, **options).fit(X, Y, manifest=manifest).predictions(X)
+    in_workers = (
         TeacherEnsemble(forest, n_jobs=2, engine=engine, **options)
         .fit(X, Y, manifest=manifest)
         .predictions(X)
     )
-    np.testing.assert_array_equal(here, there)
+    np.testing.assert_array_equal(in_process, in_workers)
 
 
 def states(random_state):
@@ -353,10 +353,10 @@ def test_a_rehearsal_says_what_private_teachers_would_keep_silent_about():
 
 
 def test_progress_is_told_stage_by_stage():
-    told = []
-    nearest(progress=lambda *said: told.append(said)).fit(X, Y).vote(X)
-    assert [stage for stage, done, total in told if done == total] == ["shards", "teachers", "votes"]
-    assert told[-1] == ("votes", 10, 10)
+    events = []
+    nearest(progress=lambda *event: events.append(event)).fit(X, Y).vote(X)
+    assert [stage for stage, done, total in events if done == total] == ["shards", "teachers", "votes"]
+    assert events[-1] == ("votes", 10, 10)
 
 
 class Dawdles(Gambles):
@@ -390,14 +390,14 @@ def test_nobody_who_prints_an_ensemble_reads_a_private_count():
     private = X.copy()
     private[:40] = SECRET
     ensemble = TeacherEnsemble(FailsToLearn(), n_teachers=5)
-    _, said = failed(ensemble, private)
+    _, messages = failed(ensemble, private)
     public = {name: repr(value) for name, value in vars(ensemble).items() if not name.startswith("_")}
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
         )  # scikit-learn reads the docstring, and does not know all its sections
-        shown = [*said, *public.values(), repr(ensemble), ensemble._repr_html_()]
+        texts = [*messages, *public.values(), repr(ensemble), ensemble._repr_html_()]
     assert ensemble.count_failed() == 5
     assert repr(ensemble) == repr(TeacherEnsemble(FailsToLearn(), n_teachers=5))
-    assert not any("5 of 5" in text or "n_failed" in text for text in shown)
+    assert not any("5 of 5" in text or "n_failed" in text for text in texts)
     assert public["teachers_"] == str(["Teacher(private)"] * 5).replace("'", "")

@@ -10,10 +10,10 @@ MEMBERS = np.array([False, True, True, False, False, True])
 
 
 def test_rates_are_counted_group_by_group():
-    found = consensus_test(COUNTS, MEMBERS)
-    assert (found.recall, found.false_alarm) == (2 / 3, 1 / 3)
-    assert found.precision == pytest.approx((2 / 3) / (2 / 3 + 1 / 3))
-    assert (found.n_members, found.n_others) == (3, 3)
+    test_result = consensus_test(COUNTS, MEMBERS)
+    assert (test_result.recall, test_result.false_alarm) == (2 / 3, 1 / 3)
+    assert test_result.precision == pytest.approx((2 / 3) / (2 / 3 + 1 / 3))
+    assert (test_result.n_members, test_result.n_others) == (3, 3)
 
 
 def test_precision_does_not_depend_on_how_many_others_there_are():

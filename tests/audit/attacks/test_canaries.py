@@ -17,8 +17,8 @@ def drawn(*, n=200, seed=0, **changes):
 
 
 def example(**changes):
-    given = {"positions": [4, 0], "labels": [1, 2], "decoys": [[2, 3], [0, 1]], "n_classes": 4}
-    return Canaries(**{**given, **changes})
+    arguments = {"positions": [4, 0], "labels": [1, 2], "decoys": [[2, 3], [0, 1]], "n_classes": 4}
+    return Canaries(**{**arguments, **changes})
 
 
 @pytest.mark.parametrize("n_decoys", [None, 1, 3])
@@ -43,10 +43,10 @@ def test_all_rows_can_be_canaries_and_none_twice():
 
 
 def test_the_generator_alone_decides():
-    one, two, other = drawn(seed=3), drawn(seed=3), drawn(seed=4)
+    first, second, third = drawn(seed=3), drawn(seed=3), drawn(seed=4)
     for name in ("positions", "labels", "decoys"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
-    assert not np.array_equal(one.labels, other.labels)
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+    assert not np.array_equal(first.labels, third.labels)
 
 
 def fair(true, label, decoy, *, n_classes):
@@ -54,7 +54,7 @@ def fair(true, label, decoy, *, n_classes):
     pairs = list(itertools.permutations(range(n_classes), 3))
     tally = np.zeros((n_classes,) * 3)
     np.add.at(tally, (true, label, decoy), 1)
-    return chisquare([tally[each] for each in pairs]).pvalue > FALSE_ALARM
+    return chisquare([tally[pair] for pair in pairs]).pvalue > FALSE_ALARM
 
 
 @pytest.mark.statistical
@@ -66,10 +66,10 @@ def test_label_and_decoy_are_exchangeable_and_uniform():
     true, label, decoy = labels[planted.positions], planted.labels, planted.decoys[:, 0]
     assert fair(true, label, decoy, n_classes=5)
     # slightly wrong: the larger class is the label, or the decoy, in one game of twenty more
-    some = np.random.default_rng(2).random(label.size) < 0.05
+    corrupted_rows = np.random.default_rng(2).random(label.size) < 0.05
     high, low = np.maximum(label, decoy), np.minimum(label, decoy)
     for first, second in ((high, low), (low, high)):
-        skewed = np.where(some, first, label), np.where(some, second, decoy)
+        skewed = np.where(corrupted_rows, first, label), np.where(corrupted_rows, second, decoy)
         assert not fair(true, *skewed, n_classes=5)
 
 
@@ -84,17 +84,17 @@ def test_rows_are_chosen_uniformly():
 
 def test_scores_are_those_of_a_loop():
     planted = drawn(n_decoys=3)
-    said = np.random.default_rng(5).dirichlet(np.full(6, 0.3), size=200)
+    probabilities = np.random.default_rng(5).dirichlet(np.full(6, 0.3), size=200)
     members, others = [], []
-    for row, label, decoys in zip(said, planted.labels, planted.decoys, strict=True):
+    for row, label, decoys in zip(probabilities, planted.labels, planted.decoys, strict=True):
         for candidate in (label, *decoys):
             wins = all(row[candidate] > row[c] for c in (label, *decoys) if c != candidate)
             (members if candidate == label else others).append(row[candidate] if wins else 0.0)
-    scores = planted.scores(said)
-    kept = sorted({*members, *others})
-    np.testing.assert_array_equal(scores.values, kept)
-    np.testing.assert_array_equal(scores.members, [members.count(v) for v in kept])
-    np.testing.assert_array_equal(scores.others, [others.count(v) for v in kept])
+    scores = planted.scores(probabilities)
+    indices = sorted({*members, *others})
+    np.testing.assert_array_equal(scores.values, indices)
+    np.testing.assert_array_equal(scores.members, [members.count(v) for v in indices])
+    np.testing.assert_array_equal(scores.others, [others.count(v) for v in indices])
 
 
 def test_what_is_said_of_the_true_class_does_not_count():
@@ -112,8 +112,8 @@ def test_where_the_likeliest_are_tied_nothing_is_pointed_at():
 
 def test_half_precision_is_precise_enough():
     planted = Canaries.draw(np.zeros(50, int), n_classes=100, n=50, rng=np.random.default_rng(0))
-    said = np.random.default_rng(0).dirichlet(np.full(100, 0.1), size=50).astype(np.float16)
-    assert planted.scores(said).members.sum() == 50
+    probabilities = np.random.default_rng(0).dirichlet(np.full(100, 0.1), size=50).astype(np.float16)
+    assert planted.scores(probabilities).members.sum() == 50
 
 
 @pytest.mark.parametrize(

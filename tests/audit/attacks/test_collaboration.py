@@ -65,12 +65,12 @@ def test_a_round_adds_the_mean_of_the_parties_changes_and_a_party_sees_those_of_
 
 def test_a_server_sees_each_change_and_masks_leave_the_sum(network, parties):
     together = Collaboration(network, n_rounds=2, random_state=0)
-    seen = {each: together.fit(parties, observer=each) for each in (0, "server", "masked-sum")}
-    each, total = seen["server"].updates, seen["masked-sum"].updates
-    assert each.shape == (2, 3, run_size(seen[0]))
-    assert total == pytest.approx(each.sum(axis=1), abs=1e-7)
-    assert seen[0].updates == pytest.approx(each[:, 1:].sum(axis=1), abs=1e-7)
-    assert seen["masked-sum"].n_summed.tolist() == [3, 3]
+    views = {observer: together.fit(parties, observer=observer) for observer in (0, "server", "masked-sum")}
+    changes, total = views["server"].updates, views["masked-sum"].updates
+    assert changes.shape == (2, 3, run_size(views[0]))
+    assert total == pytest.approx(changes.sum(axis=1), abs=1e-7)
+    assert views[0].updates == pytest.approx(changes[:, 1:].sum(axis=1), abs=1e-7)
+    assert views["masked-sum"].n_summed.tolist() == [3, 3]
 
 
 def run_size(run):
@@ -103,12 +103,12 @@ def test_recorded_snapshots_give_what_the_simulated_observer_saw(network, partie
         ]
 
     rounds = [layers(weights) for weights in run.weights]
-    own = [layers(w + d) for w, d in zip(run.weights, server.updates[:, 0], strict=True)][:-1]
+    own_changes = [layers(w + d) for w, d in zip(run.weights, server.updates[:, 0], strict=True)][:-1]
     about = {"n_parties": 3, "n_features": 3, "classes": [0, 1]}
-    seen = Observations.from_rounds(network, rounds, own=own, **about)
-    assert seen.updates == pytest.approx(run.updates[:-1], abs=1e-6)
-    assert seen.n_summed.tolist() == [2] * 5
-    assert seen.property_share is None
+    observations = Observations.from_rounds(network, rounds, own=own_changes, **about)
+    assert observations.updates == pytest.approx(run.updates[:-1], abs=1e-6)
+    assert observations.n_summed.tolist() == [2] * 5
+    assert observations.property_share is None
     without = Observations.from_rounds(network, rounds, **about)
     assert without.updates == pytest.approx(server.updates[:-1].sum(axis=1), abs=1e-6)
     with pytest.raises(ValueError, match="each round must hold arrays of shapes"):
@@ -144,8 +144,8 @@ def test_words_of_the_others_are_seen_and_nobody_elses():
     late = of_words([9, 10, 11])
     parties = [of_words([0, 1, 2]), of_words([3, 4, 5]), PartyRows(X=late[0], y=late[1], joins=2)]
     run = Collaboration(network, n_rounds=4, random_state=0).fit(parties, observer=0)
-    seen = words_seen(run, "words.weight")
-    assert [np.flatnonzero(each).tolist() for each in seen] == [[3, 4, 5]] * 2 + [[3, 4, 5, 9, 10, 11]] * 2
+    words = words_seen(run, "words.weight")
+    assert [np.flatnonzero(row).tolist() for row in words] == [[3, 4, 5]] * 2 + [[3, 4, 5, 9, 10, 11]] * 2
     assert not words_seen(run, "words.weight", tolerance=10.0).any()
     server = Collaboration(network, n_rounds=1, random_state=0).fit(parties, observer="server")
     assert words_seen(server, "words.weight").sum(axis=2).tolist() == [[3, 3, 0]]
@@ -169,19 +169,19 @@ def test_an_active_observers_change_is_that_of_both_losses(network, parties):
         head = head.detach().requires_grad_()
         module.zero_grad()
         rows = torch.as_tensor(parties[0][0])
-        seen = module[:2](rows)
+        hidden = module[:2](rows)
         second = torch.nn.functional.binary_cross_entropy_with_logits(
-            seen @ head[:4] + head[4], torch.as_tensor(has.astype(np.float32))
+            hidden @ head[:4] + head[4], torch.as_tensor(has.astype(np.float32))
         )
         main = torch.nn.functional.cross_entropy(module(rows), torch.as_tensor(parties[0][1]))
         (0.4 * main + 0.6 * second).backward()
-        own = -RATE * torch.cat(
+        own_changes = -RATE * torch.cat(
             [torch.zeros_like(p).ravel() if p.grad is None else p.grad.ravel() for p in module.parameters()]
         )
         head = head - RATE * head.grad
         if number == 0:
             others = sum(stepped(network, run.weights[0], party, 1) for party in parties[1:])
-            expected = run.weights[0] + (own.numpy() + others) / 3
+            expected = run.weights[0] + (own_changes.numpy() + others) / 3
             assert run.weights[1] == pytest.approx(expected, abs=1e-6)
 
 
@@ -189,12 +189,14 @@ def test_shared_fractions_send_the_largest_entries(network, parties):
     together = Collaboration(network, n_rounds=2, defence=SharedFraction(share=0.1), random_state=0)
     run = together.fit(parties, observer="server")
     assert ((run.updates != 0).sum(axis=2) == 3).all()  # a tenth of 26, rounded up
-    whole = stepped(network, run.weights[0], parties[0], 1)
-    largest = np.argsort(-np.abs(whole))[:3]
-    assert run.updates[0, 0][largest] == pytest.approx(whole[largest], abs=1e-6)
-    same = Collaboration(network, n_rounds=2, defence=SharedFraction(share=1.0), random_state=0).fit(parties)
+    full_step = stepped(network, run.weights[0], parties[0], 1)
+    largest = np.argsort(-np.abs(full_step))[:3]
+    assert run.updates[0, 0][largest] == pytest.approx(full_step[largest], abs=1e-6)
+    full_share = Collaboration(network, n_rounds=2, defence=SharedFraction(share=1.0), random_state=0).fit(
+        parties
+    )
     plain = Collaboration(network, n_rounds=2, random_state=0).fit(parties)
-    assert (same.weights == plain.weights).all()
+    assert (full_share.weights == plain.weights).all()
 
 
 def test_noisy_sums_clip_each_change_and_add_the_noise_that_they_are_priced_for():
@@ -295,13 +297,15 @@ def gendered(seed, n=120):
 
 def test_a_property_of_one_class_is_in_batches_whose_labels_do_not_tell_it():
     X, y, has = gendered(1)
-    own = gendered(2)
+    observer_rows = gendered(2)
     schedule = np.arange(40) % 2 * 0.5
     target = PartyRows(X=X, y=y, has_property=has, schedule=schedule)
-    run = Collaboration(SMALL, n_rounds=40, random_state=0).fit([own[:2], target], observer=0)
+    run = Collaboration(SMALL, n_rounds=40, random_state=0).fit([observer_rows[:2], target], observer=0)
     assert (run.label_share == 0.5).all()
     assert run.property_share.tolist() == schedule.tolist()
-    rows = [(own[0][part], own[1][part]) for part in (own[2], ~own[2])]
+    rows = [
+        (observer_rows[0][part], observer_rows[1][part]) for part in (observer_rows[2], ~observer_rows[2])
+    ]
     attack = PropertyInference(
         RandomForestClassifier(20, random_state=0), n_batches=2, share=0.5, random_state=0
     )
@@ -312,7 +316,7 @@ def test_a_property_of_one_class_is_in_batches_whose_labels_do_not_tell_it():
         PropertyInference(RandomForestClassifier(), random_state=0).fit(run, *rows)
     wide = PartyRows(X=X, y=y, has_property=has, schedule=schedule * 1.5)
     with pytest.raises(ValueError, match=r"occurs in 1 of 2 classes, .* not 6"):
-        Collaboration(SMALL, n_rounds=40).fit([own[:2], wide])
+        Collaboration(SMALL, n_rounds=40).fit([observer_rows[:2], wide])
 
 
 def test_batches_as_they_come_have_labels_as_they_come():
@@ -321,11 +325,13 @@ def test_batches_as_they_come_have_labels_as_they_come():
     target = PartyRows(X=X, y=y, has_property=has, schedule=np.arange(40) % 2)
     one_class = X[y == 1], y[y == 1]
     together = Collaboration(SMALL, n_rounds=40, stratified=False, random_state=0)
-    run, own = together.fit([one_class, target], observer=0), gendered(2)
+    run, observer_rows = together.fit([one_class, target], observer=0), gendered(2)
     shares = run.label_share[:, 0]
     assert (shares[1::2] == 1).all()
     assert 0 < shares[::2].mean() < 0.5
-    rows = [(own[0][part], own[1][part]) for part in (own[2], ~own[2])]
+    rows = [
+        (observer_rows[0][part], observer_rows[1][part]) for part in (observer_rows[2], ~observer_rows[2])
+    ]
     attack = PropertyInference(RandomForestClassifier(20, random_state=0), n_batches=2, random_state=0)
     assert attack.fit(run, *rows).scores(run).auc() > 0.9
 

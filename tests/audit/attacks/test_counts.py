@@ -17,36 +17,36 @@ def test_intervals_hold_as_often_as_they_say(n_releases):
     truth = rng.integers(0, 200, size=(40, 50))
     mechanism = NoisyCounts(sigma=6.0)
     private = Private(truth, Adjacency.vector(l2=1.0))
-    seen = np.array([mechanism.release(private, rng=rng) for _ in range(n_releases)])
-    found = recover_counts(seen, mechanism=mechanism)
-    inside = int(((found.lower <= truth) & (truth <= found.upper)).sum())
+    releases = np.array([mechanism.release(private, rng=rng) for _ in range(n_releases)])
+    recovery = recover_counts(releases, mechanism=mechanism)
+    inside = int(((recovery.lower <= truth) & (truth <= recovery.upper)).sum())
     # integers make intervals hold a little more than 95 %
     assert binomtest(inside, truth.size, 0.95, alternative="less").pvalue > FALSE_ALARM
     assert inside < 0.99 * truth.size
-    error = np.sqrt(((found.mean - truth) ** 2).mean())
+    error = np.sqrt(((recovery.mean - truth) ** 2).mean())
     assert error == pytest.approx(6.0 / n_releases**0.5, rel=0.1)
 
 
 def test_counts_are_not_negative():
-    found = recover_counts([[-20, 3]], mechanism=NoisyCounts(sigma=5.0))
-    assert found.lower[0] == found.mode[0] == 0
-    assert found.mean[0] > 0
+    recovery = recover_counts([[-20, 3]], mechanism=NoisyCounts(sigma=5.0))
+    assert recovery.lower[0] == recovery.mode[0] == 0
+    assert recovery.mean[0] > 0
 
 
 def test_the_posterior_is_that_of_the_exact_law():
-    mechanism, seen = NoisyCounts(sigma=1.5), np.array([[4], [7]])
+    mechanism, releases = NoisyCounts(sigma=1.5), np.array([[4], [7]])
     counts = np.arange(0, 40)
-    logs = mechanism.log_likelihood(seen, np.tile(counts, (2, 1))).sum(axis=0)
+    logs = mechanism.log_likelihood(releases, np.tile(counts, (2, 1))).sum(axis=0)
     chances = np.exp(logs - logs.max())
     mean = (chances * counts).sum() / chances.sum()
-    assert recover_counts(seen, mechanism=mechanism).mean[0] == pytest.approx(mean, rel=1e-12)
+    assert recover_counts(releases, mechanism=mechanism).mean[0] == pytest.approx(mean, rel=1e-12)
 
 
 def test_the_leakage_meter_reads_tables_of_counts():
     mechanism = NoisyCounts(sigma=20.0)
-    left = leakage_meter(mechanism, [[150, 60, 40]], n_answers=[0, 1, 100, 10_000])[0]
-    assert (np.diff(left) < 0).all()
-    assert left[-1] < 1
+    leakage = leakage_meter(mechanism, [[150, 60, 40]], n_answers=[0, 1, 100, 10_000])[0]
+    assert (np.diff(leakage) < 0).all()
+    assert leakage[-1] < 1
     panel = leakage_panel(mechanism, [[150, 60, 40]], n_answers=[1, 100])
     assert panel["votes_wrong"][0] > panel["votes_wrong"][1]
     # a known sum takes a third of the variance of three equal noises

@@ -23,18 +23,18 @@ def test_estimates_and_their_errors_are_those_of_ordinary_least_squares():
     rng = np.random.default_rng(1)
     present = subsets(rng)
     sums = present @ rng.normal(size=8) + rng.normal(size=40)
-    fitted, found = sm.OLS(sums, present.astype(float)).fit(), disaggregate(sums, present)
-    assert found.mean == pytest.approx(fitted.params, abs=1e-12)
-    assert found.standard_error == pytest.approx(fitted.bse, rel=1e-9)
-    assert found.n_rounds.tolist() == present.sum(axis=0).tolist()
-    assert repr(found) == "PartyMeans(n_parties=8)"
+    fitted, estimate = sm.OLS(sums, present.astype(float)).fit(), disaggregate(sums, present)
+    assert estimate.mean == pytest.approx(fitted.params, abs=1e-12)
+    assert estimate.standard_error == pytest.approx(fitted.bse, rel=1e-9)
+    assert estimate.n_rounds.tolist() == present.sum(axis=0).tolist()
+    assert repr(estimate) == "PartyMeans(n_parties=8)"
 
 
 def test_parties_that_contribute_nothing_exceed_their_errors_no_more_often_than_students_t():
     rng = np.random.default_rng(2)
     present = subsets(rng)
-    found = disaggregate(rng.normal(size=(40, 30_000)), present)  # 30,000 worlds of sums without parts
-    ratio = (found.mean / found.standard_error)[0]
+    estimate = disaggregate(rng.normal(size=(40, 30_000)), present)  # 30,000 worlds of sums without parts
+    ratio = (estimate.mean / estimate.standard_error)[0]
     assert stats.kstest(ratio, stats.t(df=32).cdf).pvalue > FALSE_ALARM
     assert stats.kstest(ratio, stats.t(df=32, scale=1.15).cdf).pvalue < FALSE_ALARM
 
@@ -43,18 +43,18 @@ def test_parties_that_always_take_part_together_are_not_told_apart():
     rng = np.random.default_rng(3)
     present = subsets(rng, n_parties=4)
     present[:, 1] = present[:, 0]
-    found = disaggregate(present @ np.array([1.0, 2.0, 3.0, 4.0]), present)
-    assert np.isnan(found.mean).tolist() == [True, True, False, False]
-    assert np.isnan(found.standard_error).tolist() == [True, True, False, False]
-    assert found.mean[2:] == pytest.approx([3.0, 4.0])
+    estimate = disaggregate(present @ np.array([1.0, 2.0, 3.0, 4.0]), present)
+    assert np.isnan(estimate.mean).tolist() == [True, True, False, False]
+    assert np.isnan(estimate.standard_error).tolist() == [True, True, False, False]
+    assert estimate.mean[2:] == pytest.approx([3.0, 4.0])
     absent = disaggregate([1.0, 2.0], np.array([[True, False], [True, False]]))
     assert np.isnan(absent.mean).tolist() == [False, True]
 
 
 def test_as_many_rounds_as_parties_leave_no_estimate_of_the_error():
-    found = disaggregate([3.0, 4.0], np.array([[True, True], [False, True]]))
-    assert found.mean == pytest.approx([-1.0, 4.0])
-    assert np.isnan(found.standard_error).all()
+    estimate = disaggregate([3.0, 4.0], np.array([[True, True], [False, True]]))
+    assert estimate.mean == pytest.approx([-1.0, 4.0])
+    assert np.isnan(estimate.standard_error).all()
 
 
 def test_participation_is_inferred_from_sums_and_times_and_then_gives_the_parts():
@@ -72,10 +72,10 @@ def test_the_inferred_participation_is_the_only_one_of_all():
     null = np.linalg.svd(sums)[0][:, 3:].T
     every = (np.arange(2**12)[:, None] >> np.arange(12)) & 1
     fits = every[np.abs(every @ null.T).max(axis=1) < 1e-9]
-    of_times = [fits[(fits.reshape(-1, 3, 4).sum(axis=2) == each).all(axis=1)] for each in times.T]
-    assert [len(each) for each in of_times] == [1, 1, 1]
+    of_times = [fits[(fits.reshape(-1, 3, 4).sum(axis=2) == row).all(axis=1)] for row in times.T]
+    assert [len(fit) for fit in of_times] == [1, 1, 1]
     inferred = infer_participation(sums, times)
-    assert inferred.T.tolist() == [(each[0] > 0).tolist() for each in of_times]
+    assert inferred.T.tolist() == [(fit[0] > 0).tolist() for fit in of_times]
 
 
 def test_participation_that_sums_leave_open_is_refused():
@@ -94,12 +94,12 @@ def test_participation_that_sums_leave_open_is_refused():
 @pytest.mark.parametrize("solved", [0, 1])
 def test_a_solver_that_gives_up_proves_nothing(monkeypatch, solved):
     """The second call of a party seeks another solution. If it gives up, there may be one."""
-    rng, left = np.random.default_rng(4), [optimize.milp] * solved
+    rng, solvers = np.random.default_rng(4), [optimize.milp] * solved
     present = subsets(rng, n_rounds=12, n_parties=3)
 
-    def milp(*settings, **more):
+    def milp(*settings, **options):
         gave_up = optimize.OptimizeResult(status=1, x=None, message="Time limit reached.")
-        return left.pop()(*settings, **more) if left else gave_up
+        return solvers.pop()(*settings, **options) if solvers else gave_up
 
     monkeypatch.setattr(optimize, "milp", milp)
     with pytest.raises(ValueError, match="which gave up: Time limit reached"):
@@ -180,9 +180,9 @@ def test_parties_with_a_property_are_found_behind_masked_sums(collaboration):
     run = collaboration().fit(parties, observer="masked-sum")
     assert (run.present.sum(axis=1) == run.n_summed).all()
     assert set(run.n_summed.tolist()) > {2, 3, 4}
-    found = attacked(run, rng)
-    assert found.mean[[0, 2]].min() > found.mean[4] > found.mean[[1, 3, 5]].max()
-    assert np.abs(found.mean - [1, 0, 1, 0, 0.5, 0]).max() < 0.3
+    attack = attacked(run, rng)
+    assert attack.mean[[0, 2]].min() > attack.mean[4] > attack.mean[[1, 3, 5]].max()
+    assert np.abs(attack.mean - [1, 0, 1, 0, 0.5, 0]).max() < 0.3
     party = collaboration().fit(parties, observer=1)
     assert not party.present[:, 1].any()
     assert np.isnan(attacked(party, rng).mean).tolist() == [False, True, False, False, False, False]
@@ -190,11 +190,11 @@ def test_parties_with_a_property_are_found_behind_masked_sums(collaboration):
 
 def test_parties_without_the_property_are_not_accused(collaboration):
     rng = np.random.default_rng(1)
-    found = attacked(
+    attack = attacked(
         collaboration().fit([rows(rng, 80, 0)[:2] for _ in range(6)], observer="masked-sum"), rng
     )
-    assert np.abs(found.mean).max() < 0.3
-    assert np.abs(found.mean / found.standard_error).max() < 6
+    assert np.abs(attack.mean).max() < 0.3
+    assert np.abs(attack.mean / attack.standard_error).max() < 6
 
 
 def test_a_server_and_an_unknown_participation_are_refused(collaboration):
@@ -213,6 +213,6 @@ def test_a_property_that_moves_no_change_is_refused(collaboration):
     rng = np.random.default_rng(3)
     run = collaboration(20).fit([rows(rng, 80, 0)[:2] for _ in range(3)], observer="masked-sum")
     X, y, _ = rows(rng, 201, 0)
-    one, other = (X, y), (X[1:], y[1:])
+    first, second = (X, y), (X[1:], y[1:])
     with pytest.raises(ValueError, match="must differ in the changes"):
-        party_properties(run, one, other, random_state=rng)
+        party_properties(run, first, second, random_state=rng)

@@ -62,10 +62,10 @@ def test_a_client_records_what_a_party_of_a_collaboration_sees(tmp_path, runs):
             message(weights, number + 1), SimpleNamespace(node_id=5), lambda *_, answer=answer: answer
         )
         assert got is answer
-    seen = recorder.observations(line(), observer=5, n_parties=3, **ABOUT)
-    assert seen.updates == pytest.approx(runs[0].updates[:-1], abs=1e-6)
-    assert seen.weights == pytest.approx(runs[0].weights[:-1])
-    assert seen.n_summed.tolist() == [2] * (N_ROUNDS - 1)
+    observations = recorder.observations(line(), observer=5, n_parties=3, **ABOUT)
+    assert observations.updates == pytest.approx(runs[0].updates[:-1], abs=1e-6)
+    assert observations.weights == pytest.approx(runs[0].weights[:-1])
+    assert observations.n_summed.tolist() == [2] * (N_ROUNDS - 1)
     assert stat.S_IMODE((tmp_path / "rounds").stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "rounds").iterdir()} == {0o600}
     assert repr(recorder).startswith("FlowerRecorder(")
@@ -94,11 +94,11 @@ def test_a_server_records_each_change_and_who_answered(tmp_path, runs):
             for party in range(3)
         ]
         assert strategy.aggregate_train(number + 1, iter(replies)) == 3
-    seen = recorder.observations(line(), observer="server", **ABOUT)
+    observations = recorder.observations(line(), observer="server", **ABOUT)
     expected = server.updates.copy()
     expected[1, 2] = 0
-    assert seen.updates == pytest.approx(expected, abs=1e-6)
-    assert np.argwhere(~seen.present).tolist() == [[1, 2]]
+    assert observations.updates == pytest.approx(expected, abs=1e-6)
+    assert np.argwhere(~observations.present).tolist() == [[1, 2]]
     summed = recorder.observations(line(), observer="masked-sum", **ABOUT)
     assert summed.updates == pytest.approx(expected.sum(axis=1), abs=1e-6)
     assert summed.n_summed.tolist() == [3, 2, 3, 3]
@@ -114,8 +114,12 @@ def test_rounds_that_no_client_answered_are_left_out(tmp_path, runs):
             with pytest.raises(ValueError, match="must have a round that a client answered"):
                 recorder.observations(line(), observer="masked-sum", **ABOUT)
     for observer in ("server", "masked-sum"):
-        seen = recorder.observations(line(), observer=observer, **ABOUT)
-        assert (len(seen.weights), seen.n_summed.tolist(), seen.present.tolist()) == (1, [1], [[True]])
+        observations = recorder.observations(line(), observer=observer, **ABOUT)
+        assert (len(observations.weights), observations.n_summed.tolist(), observations.present.tolist()) == (
+            1,
+            [1],
+            [[True]],
+        )
 
 
 def test_what_cannot_be_read_is_refused_with_what_to_do(tmp_path, runs):
@@ -140,9 +144,9 @@ def test_rounds_without_weights_or_with_an_error_are_not_recorded(tmp_path, runs
     failed = message(weights, failed=True)
     context = SimpleNamespace(node_id=5)
     assert recorder.client_mod(message(weights), context, lambda *_: failed) is failed
-    asked = message(weights)
-    asked.content.array_records = {}
-    recorder.client_mod(asked, context, lambda *_: message(weights))
+    request = message(weights)
+    request.content.array_records = {}
+    recorder.client_mod(request, context, lambda *_: message(weights))
     assert not (tmp_path / "rounds").exists()
 
 
@@ -169,11 +173,11 @@ def client_app(recorder):
     client = ClientApp(mods=[recorder.client_mod])
 
     @client.train()
-    def train(asked, context):
-        weights = asked.content["arrays"].to_numpy_ndarrays()
+    def train(request, context):
+        weights = request.content["arrays"].to_numpy_ndarrays()
         arrays = ArrayRecord(trained(weights, int(context.node_config["partition-id"])))
         content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": SIZE})})
-        return Message(content=content, reply_to=asked)
+        return Message(content=content, reply_to=request)
 
     return client
 
@@ -220,9 +224,9 @@ def test_a_strategy_and_clients_of_flower_see_what_our_own_do(tmp_path, runs, fl
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     strategy, first = recorder.watch(strategy), record(runs["server"].weights[0])
     strategy.start(grid=InProcess(), initial_arrays=first, num_rounds=N_ROUNDS)
-    seen = recorder.observations(line(), observer="server", **ABOUT)
-    assert seen.weights == pytest.approx(runs["server"].weights, abs=1e-6)
-    assert seen.updates == pytest.approx(runs["server"].updates, abs=1e-6)
+    observations = recorder.observations(line(), observer="server", **ABOUT)
+    assert observations.weights == pytest.approx(runs["server"].weights, abs=1e-6)
+    assert observations.updates == pytest.approx(runs["server"].updates, abs=1e-6)
     party = recorder.observations(line(), observer=11, n_parties=3, **ABOUT)
     assert party.updates == pytest.approx(runs[0].updates[:-1], abs=1e-6)
 
@@ -241,12 +245,12 @@ def test_clients_in_flowers_own_simulation_are_recorded_from_its_ray_workers(tmp
         watched, first = recorder.watch(strategy), record(runs["server"].weights[0])
         watched.start(grid=grid, initial_arrays=first, num_rounds=N_ROUNDS)
 
-    few = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 1}}
-    run_simulation(server, client_app(recorder), num_supernodes=3, backend_config=few)
+    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 1}}
+    run_simulation(server, client_app(recorder), num_supernodes=3, backend_config=resources)
     summed = recorder.observations(line(), observer="masked-sum", **ABOUT)
     assert summed.weights == pytest.approx(runs["server"].weights, abs=1e-6)
     assert summed.updates == pytest.approx(runs["server"].updates.sum(axis=1), abs=1e-6)
     nodes = {int(path.stem.split("-")[1]) for path in tmp_path.glob("client-*")}
     parties = [recorder.observations(line(), observer=node, n_parties=3, **ABOUT).updates for node in nodes]
-    assert any(np.allclose(each, runs[0].updates[:-1], atol=1e-6) for each in parties)
+    assert any(np.allclose(update, runs[0].updates[:-1], atol=1e-6) for update in parties)
     assert len(nodes) == 3

@@ -55,18 +55,18 @@ OTHERS = np.random.default_rng(3).random((200, 8))
 )
 def test_what_gives_out_copies_is_found(world, how):
     rows, included, _ = world
-    found = generator_scores(Copies(rows[included]), rows, included, n_samples=800, random_state=0, **how)
-    assert found.auc() > 0.7
+    scores = generator_scores(Copies(rows[included]), rows, included, n_samples=800, random_state=0, **how)
+    assert scores.auc() > 0.7
 
 
 def test_a_reference_takes_off_what_all_generators_find():
     rng = np.random.default_rng(1)
     difficulty, included = rng.normal(0, 5, 1000), rng.random(1000) < 0.5
     target = difficulty + included + rng.normal(0, 0.3, 1000)
-    left = residual(target, difficulty + rng.normal(0, 0.3, 1000))
-    before, after = (stats.mannwhitneyu(x[included], x[~included])[0] for x in (target, left))
+    residuals = residual(target, difficulty + rng.normal(0, 0.3, 1000))
+    before, after = (stats.mannwhitneyu(x[included], x[~included])[0] for x in (target, residuals))
     assert after > before * 1.4
-    assert abs(np.corrcoef(left, difficulty)[0, 1]) < 0.1
+    assert abs(np.corrcoef(residuals, difficulty)[0, 1]) < 0.1
     assert residual(target, np.ones(1000)) == pytest.approx(target - target.mean())
     assert np.corrcoef(residual(target, -difficulty), target)[0, 1] == pytest.approx(1.0)  # its sign stays
 
@@ -109,13 +109,13 @@ def test_a_search_for_noise_comes_to_the_nearest_row_that_there_is():
     rows = np.concatenate([plane.sample(40, random_state=1), rng.normal(size=(40, 6))])
     noise = np.linalg.lstsq(plane.axes.T, rows.T, rcond=None)[0]
     least = np.linalg.norm(rows - (plane.axes.T @ noise).T, axis=1)
-    found = generator_statistics(plane, rows, access="partial-black-box", n_samples=20, random_state=0)
-    assert (-found >= least - 1e-9).all()
+    statistics = generator_statistics(plane, rows, access="partial-black-box", n_samples=20, random_state=0)
+    assert (-statistics >= least - 1e-9).all()
     near = (np.abs(noise) < 2).all(axis=0)  # farther out the normal law of the noise holds the search back
-    assert -found[near] == pytest.approx(least[near], abs=0.02)
-    assert found[:40].min() > found[40:].max()
+    assert -statistics[near] == pytest.approx(least[near], abs=0.02)
+    assert statistics[:40].min() > statistics[40:].max()
     blind = np.linalg.norm(rows[:, None] - plane.sample(20, random_state=2), axis=2).min(axis=1)
-    assert np.median(-found[:40]) < 0.05 * np.median(blind[:40])
+    assert np.median(-statistics[:40]) < 0.05 * np.median(blind[:40])
 
 
 # Networks.
@@ -219,22 +219,22 @@ def test_a_dcgan_with_an_encoder_minimises_what_its_paper_says():
 
     def unlike(copies):  # Gaussian with identity covariance, without its constant
         law = Normal(features(copies), 1.0)
-        most = Normal(features(real), 1.0).log_prob(features(real))
-        return (most - law.log_prob(features(real))).flatten(1).sum(dim=1).mean()
+        log_density = Normal(features(real), 1.0).log_prob(features(real))
+        return (log_density - law.log_prob(features(real))).flatten(1).sum(dim=1).mean()
 
     torch.manual_seed(0)
-    found = model.encoded(batch)
+    loss = model.encoded(batch)
     torch.manual_seed(0)
     law, copies = copied()
     prior = kl_divergence(law, Normal(0.0, 1.0)).sum(dim=1).mean()
-    assert found.item() == pytest.approx((prior + unlike(copies)).item(), rel=1e-4)
+    assert loss.item() == pytest.approx((prior + unlike(copies)).item(), rel=1e-4)
     torch.manual_seed(0)
-    found = model.fooling(batch)
+    loss = model.fooling(batch)
     torch.manual_seed(0)
-    shown = torch.cat([model.generator(torch.randn(4, 5)), copied()[1]])
-    logits = model.discriminator(shown)[:, 0]
+    batches = torch.cat([model.generator(torch.randn(4, 5)), copied()[1]])
+    logits = model.discriminator(batches)[:, 0]
     wanted = entropy(logits, torch.ones(8)) + 1e-3 * unlike(copied()[1])
-    assert found.item() == pytest.approx(wanted.item(), rel=1e-4)
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-4)
     assert model.copied(real).shape == real.shape
 
 
@@ -252,14 +252,14 @@ def test_a_began_minimises_and_balances_what_its_paper_says():
         return (rows - model.discriminator(rows)).abs().mean()
 
     torch.manual_seed(0)
-    found = model.judged(adversarial.Batch(real, None))
+    loss = model.judged(adversarial.Batch(real, None))
     torch.manual_seed(0)
-    assert found.item() == pytest.approx((error(real) - 0.25 * error(model.made(4))).item(), rel=1e-5)
+    assert loss.item() == pytest.approx((error(real) - 0.25 * error(model.made(4))).item(), rel=1e-5)
     torch.manual_seed(1)
-    found = model.fooling(adversarial.Batch(real, None))
+    loss = model.fooling(adversarial.Batch(real, None))
     torch.manual_seed(1)
     wanted = error(model.made(4)).item()
-    assert found.item() == pytest.approx(wanted, rel=1e-5)
+    assert loss.item() == pytest.approx(wanted, rel=1e-5)
     assert model.balance.item() == pytest.approx(0.25 + 1e-3 * (0.5 * error(real).item() - wanted), abs=1e-7)
 
 
@@ -268,10 +268,10 @@ def test_the_noise_of_a_began_is_uniform():
     torch = pytest.importorskip("torch")
     rows = np.random.default_rng(4).random((8, 64)).astype(np.float32)
     target = TargetGenerator("began", epochs=1, width=4, random_state=0).fit(rows)
-    shown = []
-    target.model_.generator.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
+    noises = []
+    target.model_.generator.register_forward_pre_hook(lambda _, inputs: noises.append(inputs[0]))
     target.sample(100, random_state=0)
-    noise = torch.cat(shown).numpy().ravel()
+    noise = torch.cat(noises).numpy().ravel()
     assert len(noise) == 6400
     assert stats.kstest(noise, stats.uniform(-1, 2).cdf).pvalue > FALSE_ALARM
     assert stats.kstest(np.random.default_rng(0).normal(size=6400), stats.uniform(-1, 2).cdf).pvalue < 1e-9
@@ -279,25 +279,25 @@ def test_the_noise_of_a_began_is_uniform():
 
 def test_an_attackers_own_generator_learns_from_samples_and_from_what_it_knows(memorised):
     rows, included, settings = memorised
-    own = TargetGenerator(**settings | {"epochs": 20}, dropout=0.1, weight_normalised=True)
-    how = {"access": "black-box", "attacker": own, "auxiliary": rows[40:], "n_samples": 200}
-    found = generator_statistics(Copies(rows[included]), rows, random_state=0, **how)
-    assert found[:16].min() > found[40:].max()  # rows that it knows are called generated
+    attacker = TargetGenerator(**settings | {"epochs": 20}, dropout=0.1, weight_normalised=True)
+    how = {"access": "black-box", "attacker": attacker, "auxiliary": rows[40:], "n_samples": 200}
+    statistics = generator_statistics(Copies(rows[included]), rows, random_state=0, **how)
+    assert statistics[:16].min() > statistics[40:].max()  # rows that it knows are called generated
 
 
 @pytest.mark.slow  # quick: an attacker's own generator learns from what it knows, above
 def test_known_members_look_real_from_the_step_at_which_they_join():
     pytest.importorskip("torch")
     rng = np.random.default_rng(0)
-    samples, known = rng.random((64, 16)) / 2, 0.5 + rng.random((16, 16)) / 2
+    samples, members = rng.random((64, 16)) / 2, 0.5 + rng.random((16, 16)) / 2
 
-    def told(**more):
-        own = TargetGenerator(epochs=100, width=32, learning_rate=1e-3, random_state=0)  # 200 steps
-        return own.fit(samples, **more).realness(known)
+    def told(**options):
+        attacker = TargetGenerator(epochs=100, width=32, learning_rate=1e-3, random_state=0)  # 200 steps
+        return attacker.fit(samples, **options).realness(members)
 
     alone = told()
-    assert told(members=known, delay=100).mean() > alone.mean() + 0.5
-    assert not np.array_equal(told(members=known, delay=199), alone)
+    assert told(members=members, delay=100).mean() > alone.mean() + 0.5
+    assert not np.array_equal(told(members=members, delay=199), alone)
 
 
 # What is refused.
@@ -367,7 +367,7 @@ def test_wrong_settings_of_a_small_generator_are_refused(world):
 def test_known_rows_that_would_be_in_no_batch_are_refused(world):
     pytest.importorskip("torch")
     rows = world[0][:64]
-    own = TargetGenerator(epochs=3, width=4, random_state=0)  # 6 steps
+    attacker = TargetGenerator(epochs=3, width=4, random_state=0)  # 6 steps
     for name in ("fakes", "members"):
         for wrong, words in (
             ({"delay": 6}, f"delay must be < 6, the number of steps, or {name} would be in no batch, got 6"),
@@ -380,6 +380,6 @@ def test_known_rows_that_would_be_in_no_batch_are_refused(world):
             ({name: [["secret"] * 8] * 2}, f"{name} must be numbers from 0 to 1, .* got a list$"),
         ):
             with pytest.raises(ValueError, match=words):
-                own.fit(rows, **{name: rows, **wrong})
+                attacker.fit(rows, **{name: rows, **wrong})
         with pytest.raises(ValueError, match=f"batch_size must be >= 2 for {name}"):
             TargetGenerator(epochs=1, batch_size=1, width=4).fit(rows, **{name: rows})

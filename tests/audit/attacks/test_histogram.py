@@ -37,52 +37,52 @@ def law(mechanism, votes):
     ids=["gnmax", "lnmax", "confident", "confident, noise on every count"],
 )
 def test_many_answers_give_the_votes_away(mechanism, method):
-    found = recover_votes(
+    recovery = recover_votes(
         expected(mechanism, VOTES, 2_000_000), n_teachers=250, mechanism=mechanism, method=method
     )
-    np.testing.assert_allclose(found.mean, VOTES, atol=0.6)
-    np.testing.assert_allclose(found.mode, VOTES, atol=1)
-    assert found.mode.sum() == 250
-    assert found.mean.sum() == pytest.approx(250)
-    assert found.note == "" or method != "posterior"
-    assert ((found.lower <= VOTES + 0.5) & (found.upper >= VOTES - 0.5)).all()
+    np.testing.assert_allclose(recovery.mean, VOTES, atol=0.6)
+    np.testing.assert_allclose(recovery.mode, VOTES, atol=1)
+    assert recovery.mode.sum() == 250
+    assert recovery.mean.sum() == pytest.approx(250)
+    assert recovery.note == "" or method != "posterior"
+    assert ((recovery.lower <= VOTES + 0.5) & (recovery.upper >= VOTES - 0.5)).all()
 
 
 def test_the_papers_algorithm_comes_close_where_no_count_is_near_zero():
-    found = recover_votes(
+    recovery = recover_votes(
         expected(GAUSSIAN, VOTES, 10**6), n_teachers=250, mechanism=GAUSSIAN, method="wang2022"
     )
-    assert np.abs(found.mean - VOTES).sum() / 500 < 0.02
-    assert np.isnan(found.lower).all()
-    assert "no intervals" in found.note
+    assert np.abs(recovery.mean - VOTES).sum() / 500 < 0.02
+    assert np.isnan(recovery.lower).all()
+    assert "no intervals" in recovery.note
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_answers_give_the_same_votes(method):
-    one, two = (
+    first, second = (
         recover_votes([900, 80, 20], n_teachers=100, mechanism=GAUSSIAN, method=method) for _ in range(2)
     )
-    np.testing.assert_array_equal(one.mean, two.mean)
-    np.testing.assert_array_equal(one.lower, two.lower)
+    np.testing.assert_array_equal(first.mean, second.mean)
+    np.testing.assert_array_equal(first.lower, second.lower)
 
 
 @pytest.mark.parametrize("method", METHODS[:2])
 def test_classes_change_places_with_their_answers(method):
     answers = np.array([700, 250, 40, 10])
     order = np.array([2, 0, 3, 1])
-    found = recover_votes(answers, n_teachers=250, mechanism=GAUSSIAN, method=method)
+    recovery = recover_votes(answers, n_teachers=250, mechanism=GAUSSIAN, method=method)
     moved = recover_votes(answers[order], n_teachers=250, mechanism=GAUSSIAN, method=method)
-    np.testing.assert_allclose(moved.mean, found.mean[order], atol=1.0 if method == "posterior" else 1e-3)
+    np.testing.assert_allclose(moved.mean, recovery.mean[order], atol=1.0 if method == "posterior" else 1e-3)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_without_the_number_of_teachers_counts_are_relative_to_their_mean(method):
-    found = recover_votes(
+    recovery = recover_votes(
         expected(GAUSSIAN, VOTES, 10**6), n_teachers=None, mechanism=GAUSSIAN, method=method
     )
-    assert found.relative
-    assert "relative to the mean" in found.note
-    np.testing.assert_allclose(found.mean, VOTES - VOTES.mean(), atol=5.0 if method == "wang2022" else 2.0)
+    assert recovery.relative
+    assert "relative to the mean" in recovery.note
+    np.testing.assert_allclose(recovery.mean, VOTES - VOTES.mean(), atol=5.0 if method == "wang2022" else 2.0)
 
 
 def test_a_relative_answer_does_not_depend_on_the_level_of_the_votes():
@@ -94,38 +94,38 @@ def test_a_relative_answer_does_not_depend_on_the_level_of_the_votes():
 
 
 def test_a_class_never_seen_has_no_lower_end_when_teachers_are_not_counted():
-    found = recover_votes([600, 400, 0], n_teachers=None, mechanism=GAUSSIAN)
-    assert found.lower[2] == -np.inf
-    assert np.isfinite(found.upper[2])
-    assert "never seen" in found.note
+    recovery = recover_votes([600, 400, 0], n_teachers=None, mechanism=GAUSSIAN)
+    assert recovery.lower[2] == -np.inf
+    assert np.isfinite(recovery.upper[2])
+    assert "never seen" in recovery.note
 
 
 def test_only_refusals_still_bound_the_largest_count():
-    found = recover_votes(
+    recovery = recover_votes(
         [0, 0, 0, 300],
         n_teachers=250,
         mechanism=Confident(screen=Threshold(at=120, sigma=10.0), argmax=GAUSSIAN),
         prior="alike",
     )
-    assert (found.upper < 115).all()
+    assert (recovery.upper < 115).all()
 
 
 def test_too_little_information_gives_the_prior_and_says_so():
-    found = recover_votes([2, 1, 0], n_teachers=30, mechanism=GNMax(sigma=5_000.0), prior=1.0)
-    assert "this is the prior" in found.note
-    np.testing.assert_allclose(found.mean, 10, atol=1.0)
+    recovery = recover_votes([2, 1, 0], n_teachers=30, mechanism=GNMax(sigma=5_000.0), prior=1.0)
+    assert "this is the prior" in recovery.note
+    np.testing.assert_allclose(recovery.mean, 10, atol=1.0)
     # one count of a flat prior on three: P[h <= 24] > 0.95 with the triangular law 2 (31 - h) / (31 * 32)
-    np.testing.assert_allclose(found.upper, 24, atol=1)
-    np.testing.assert_array_equal(found.lower, 0)
+    np.testing.assert_allclose(recovery.upper, 24, atol=1)
+    np.testing.assert_array_equal(recovery.lower, 0)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_next_to_no_noise_tells_who_leads_and_no_more(method):
     answers = [0, 10_000, 0, 0]
-    found = recover_votes(answers, n_teachers=250, mechanism=GNMax(sigma=0.5), method=method)
-    assert np.isfinite(found.mean).all()
-    assert found.mean.argmax() == 1
-    assert found.mean.sum() == pytest.approx(250)
+    recovery = recover_votes(answers, n_teachers=250, mechanism=GNMax(sigma=0.5), method=method)
+    assert np.isfinite(recovery.mean).all()
+    assert recovery.mean.argmax() == 1
+    assert recovery.mean.sum() == pytest.approx(250)
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,10 @@ def test_what_is_not_a_ballot_is_refused(mechanism):
 
 def drawn_from_the_prior(rng, *, n_classes, n_teachers):
     """A draw from prior="leader", written from its description and not from its code."""
-    rest = rng.binomial(n_teachers, rng.beta(rng.choice([0.1, 1.0]), 1))
+    remainder = rng.binomial(n_teachers, rng.beta(rng.choice([0.1, 1.0]), 1))
     shares = rng.dirichlet(np.full(n_classes - 1, rng.choice(np.geomspace(0.03, 30.0, 13))))
-    others = rng.multinomial(rest, shares / shares.sum())
-    return rng.permutation(np.append(n_teachers - rest, others))
+    others = rng.multinomial(remainder, shares / shares.sum())
+    return rng.permutation(np.append(n_teachers - remainder, others))
 
 
 @pytest.mark.statistical
@@ -179,12 +179,12 @@ def test_credible_intervals_hold_the_votes_as_often_as_they_say(n):
     fixed, so the tighter limits below, four standard errors, either always hold or never.
     """
     rng = np.random.default_rng(11)
-    held, wide = [], []
+    coverage, wide = [], []
     for _ in range(n):
         votes = drawn_from_the_prior(rng, n_classes=10, n_teachers=250)
         q = np.exp(law(GAUSSIAN, votes))
-        found = recover_votes(rng.multinomial(1000, q / q.sum()), n_teachers=250, mechanism=GAUSSIAN)
-        held.append(np.mean((found.lower <= votes) & (votes <= found.upper)))
-        wide.append(np.mean((found.lower + 2 <= votes) & (votes <= found.upper - 2)))
-    assert abs(np.mean(held) - 0.9525) < 0.0325 * np.sqrt(120 / n)
+        recovery = recover_votes(rng.multinomial(1000, q / q.sum()), n_teachers=250, mechanism=GAUSSIAN)
+        coverage.append(np.mean((recovery.lower <= votes) & (votes <= recovery.upper)))
+        wide.append(np.mean((recovery.lower + 2 <= votes) & (votes <= recovery.upper - 2)))
+    assert abs(np.mean(coverage) - 0.9525) < 0.0325 * np.sqrt(120 / n)
     assert np.mean(wide) < 0.9  # intervals shorter by two votes at each end would be noticed

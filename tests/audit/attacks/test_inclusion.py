@@ -26,8 +26,8 @@ def bound(noise_of_release, *, claimed=2.0, n=2000, seed=0):
     )
     scores = sum_scores(released, np.eye(n), included)
     claim = Curve.gaussian(sensitivity=1.0, sigma=claimed)
-    found = one_run_lower_bound(scores, delta=1e-5, guesses=n // 8, curve=claim, rng=np.random.default_rng(1))
-    return found.epsilon, claim.epsilon(1e-5)
+    lower = one_run_lower_bound(scores, delta=1e-5, guesses=n // 8, curve=claim, rng=np.random.default_rng(1))
+    return lower.epsilon, claim.epsilon(1e-5)
 
 
 def test_the_white_box_finds_a_part_of_the_price_and_never_more_than_it():
@@ -65,10 +65,10 @@ def test_the_black_box_finds_rows_that_a_copy_repeats_and_not_those_of_noisy_clu
 
 def test_nearest_distances_are_those_computed_one_by_one():
     rng = np.random.default_rng(0)
-    rows, made, included = rng.normal(size=(30, 4)), rng.normal(size=(50, 4)), coins(30, 0)
-    far = np.linalg.norm(rows[:, None] - made, axis=2).min(axis=1)
-    scores = nearest_scores(made, rows, included)
-    np.testing.assert_allclose(scores.values, np.sort(-far), atol=1e-9)
+    rows, samples, included = rng.normal(size=(30, 4)), rng.normal(size=(50, 4)), coins(30, 0)
+    distances = np.linalg.norm(rows[:, None] - samples, axis=2).min(axis=1)
+    scores = nearest_scores(samples, rows, included)
+    np.testing.assert_allclose(scores.values, np.sort(-distances), atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -101,22 +101,22 @@ def tables(sigma, *, n=200, seed=0, real=True):
     )
     rng = np.random.default_rng(seed)
     canaries, included = np.array([[k, k, k, k % 2] for k in range(n)]), coins(n, seed)
-    rest = np.column_stack([rng.integers(0, n, (50, 3)), rng.integers(0, 2, 50)])
+    other_rows = np.column_stack([rng.integers(0, n, (50, 3)), rng.integers(0, 2, 50)])
     inside = canaries[included if real else coins(n, 77 + seed)]
-    rows = np.concatenate([rest, inside])
+    rows = np.concatenate([other_rows, inside])
     released = mechanism.release(
         Private(np.column_stack([rows, np.ones(len(rows), dtype=np.int64)]), ONE_ROW), rng=rng
     )
-    return mechanism, released, canaries, included, rest
+    return mechanism, released, canaries, included, other_rows
 
 
 def test_the_scores_of_tables_are_those_of_one_gaussian_with_all_counts():
     """Three pairs and two triples with the noise of one: mu = sqrt(5) / sigma, so AUC = Phi(mu / sqrt(2))."""
     auc = []
     for seed in range(20):
-        mechanism, released, canaries, included, rest = tables(4.0, seed=seed)
+        mechanism, released, canaries, included, other_rows = tables(4.0, seed=seed)
         assert len(released) == 5
-        auc.append(marginal_scores(released, mechanism, canaries, included, rest=rest).auc())
+        auc.append(marginal_scores(released, mechanism, canaries, included, rest=other_rows).auc())
     expected = float(norm.cdf(np.sqrt(5) / 4 / np.sqrt(2)))
     assert abs(np.mean(auc) - expected) < 6 * 0.3 / np.sqrt(20 * 200 / 4)
 
@@ -125,10 +125,10 @@ def test_the_audit_of_tables_keeps_the_price_of_the_counts_and_catches_a_third_o
     claim = Curve.gaussian(sensitivity=np.sqrt(5), sigma=4.0)
     for sigma, caught in ((4.0, False), (4.0 / 3, True)):
         pooled = [tables(sigma, seed=seed) for seed in range(5)]
-        scores = [marginal_scores(b, a, *rest[:2], rest=rest[2]) for a, b, *rest in pooled]
-        found = one_run_lower_bound(scores, delta=1e-5, curve=claim, independent=True, confidence=1 - 1e-9)
-        assert (found.epsilon > claim.epsilon(1e-5)) == caught
-        assert found.epsilon > 0
+        scores = [marginal_scores(b, a, *remainder[:2], rest=remainder[2]) for a, b, *remainder in pooled]
+        lower = one_run_lower_bound(scores, delta=1e-5, curve=claim, independent=True, confidence=1 - 1e-9)
+        assert (lower.epsilon > claim.epsilon(1e-5)) == caught
+        assert lower.epsilon > 0
 
 
 def test_a_null_world_of_tables_shows_nothing():
@@ -146,10 +146,10 @@ def test_a_null_world_of_tables_shows_nothing():
     ],
 )
 def test_canaries_that_are_not_codes_are_refused(change, words):
-    mechanism, released, canaries, included, rest = tables(1.0)
-    given = {"canaries": canaries, "rest": rest} | change
+    mechanism, released, canaries, included, other_rows = tables(1.0)
+    arguments = {"canaries": canaries, "rest": other_rows} | change
     with pytest.raises(ValueError, match=words):
-        marginal_scores(released, mechanism, given["canaries"], included, rest=given["rest"])
+        marginal_scores(released, mechanism, arguments["canaries"], included, rest=arguments["rest"])
 
 
 def test_tables_of_other_columns_are_refused():
@@ -161,11 +161,12 @@ def test_tables_of_other_columns_are_refused():
 
 def test_a_person_with_one_row_is_scored_as_a_row_is():
     """Counts of persons are in rows, and so is their noise."""
-    mechanism, released, canaries, included, rest = tables(1.0)
+    mechanism, released, canaries, included, other_rows = tables(1.0)
     noise = {name: 120 * getattr(mechanism, name) for name in ("sigma_pairs", "sigma_triples")}
     persons = replace(mechanism, grain=120, **noise)
     of_rows, of_persons = (
-        marginal_scores(released, each, canaries, included, rest=rest) for each in (mechanism, persons)
+        marginal_scores(released, release_of, canaries, included, rest=other_rows)
+        for release_of in (mechanism, persons)
     )
     np.testing.assert_allclose(of_persons.members, of_rows.members)
     np.testing.assert_allclose(of_persons.others, of_rows.others)

@@ -106,25 +106,27 @@ def test_the_meter_says_on_average_what_the_best_attack_reaches(n_answers):
 
 
 def test_the_meter_falls_with_every_answer_and_tends_to_the_bound():
-    left = leakage_meter(GAUSSIAN, INSIDE, n_answers=[0, 1, 100, 10_000, 1_000_000, 10**8])[0]
-    assert (np.diff(left) <= 0).all()
+    leakage = leakage_meter(GAUSSIAN, INSIDE, n_answers=[0, 1, 100, 10_000, 1_000_000, 10**8])[0]
+    assert (np.diff(leakage) <= 0).all()
     bound = cramer_rao(GAUSSIAN, INSIDE, n_answers=10**8)[0]
-    assert left[-1] == pytest.approx(bound.sum() * math.sqrt(2 / math.pi) / 2, rel=0.1)
+    assert leakage[-1] == pytest.approx(bound.sum() * math.sqrt(2 / math.pi) / 2, rel=0.1)
 
 
 def test_more_noise_leaks_more_up_to_a_point():
     one_sided = [[214, 8, 7, 6, 4, 4, 4, 2, 1, 0]]
-    left = [leakage_meter(GNMax(sigma=s), one_sided, n_answers=10_000)[0] for s in (5.0, 40.0, 100.0, 3000.0)]
-    assert left[0] > left[1] > left[2]
-    assert left[3] > left[2]
+    leakage = [
+        leakage_meter(GNMax(sigma=s), one_sided, n_answers=10_000)[0] for s in (5.0, 40.0, 100.0, 3000.0)
+    ]
+    assert leakage[0] > leakage[1] > leakage[2]
+    assert leakage[3] > leakage[2]
 
 
 def test_the_meter_takes_many_questions_at_once():
     votes = np.array([[150, 60, 40], [100, 100, 50]])
-    both = leakage_meter(GAUSSIAN, votes, n_answers=[10, 100])
-    one = leakage_meter(GAUSSIAN, votes[1:], n_answers=100)
-    assert both.shape == (2, 2)
-    assert both[1, 1] == one[0]
+    leakages = leakage_meter(GAUSSIAN, votes, n_answers=[10, 100])
+    second_question = leakage_meter(GAUSSIAN, votes[1:], n_answers=100)
+    assert leakages.shape == (2, 2)
+    assert leakages[1, 1] == second_question[0]
 
 
 def test_the_panel_is_plain_and_says_what_repeats_cost():

@@ -34,23 +34,23 @@ def arrays():
 
 def test_lira_is_the_log_ratio_of_two_normal_densities(arrays):
     confidences, included = arrays
-    found = references(*arrays).statistics(confidences[0], method="lira")
+    statistics = references(*arrays).statistics(confidences[0], method="lira")
     rows = [
         row for row in range(60) if included[1:, row].sum() > 1 and (~included[1:, row]).sum() > 1
     ]  # with two models on each side
     assert len(rows) > 50
     for row in rows:
-        seen, have = logit(confidences[:, row]), included[1:, row]
-        inside, outside = seen[1:][have], seen[1:][~have]
-        expected = stats.norm(inside.mean(), inside.std()).logpdf(seen[0]) - stats.norm(
+        logits, have = logit(confidences[:, row]), included[1:, row]
+        inside, outside = logits[1:][have], logits[1:][~have]
+        expected = stats.norm(inside.mean(), inside.std()).logpdf(logits[0]) - stats.norm(
             outside.mean(), outside.std()
-        ).logpdf(seen[0])
-        assert found[row] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        ).logpdf(logits[0])
+        assert statistics[row] == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def test_lira_with_a_fixed_variance_pools_the_deviations_from_each_rows_mean(arrays):
     confidences, included = arrays
-    found = references(*arrays).statistics(confidences[0], method="lira-fixed")
+    statistics = references(*arrays).statistics(confidences[0], method="lira-fixed")
     z = logit(confidences)
     density = []
     for side in (included, ~included):
@@ -60,17 +60,17 @@ def test_lira_with_a_fixed_variance_pools_the_deviations_from_each_rows_mean(arr
         density.append(
             [stats.norm(part.mean(), sigma).logpdf(x) for part, x in zip(parts, z[0], strict=True)]
         )
-    assert found == pytest.approx(np.subtract(*density), rel=1e-9, abs=1e-9)
+    assert statistics == pytest.approx(np.subtract(*density), rel=1e-9, abs=1e-9)
 
 
 def test_lira_is_offline_where_no_model_has_the_row():
     confidences, _ = world(np.random.default_rng(2), 8, 20, effect=1.0)
-    found = ReferenceModels.from_confidences(confidences[1:], np.zeros((8, 20), dtype=bool)).statistics(
+    statistics = ReferenceModels.from_confidences(confidences[1:], np.zeros((8, 20), dtype=bool)).statistics(
         confidences[0], method="lira"
     )
     z = logit(confidences)
     below = stats.norm(z[1:].mean(axis=0), z[1:].std(axis=0)).cdf(z[0])
-    assert found == pytest.approx(logit(below), rel=1e-6)
+    assert statistics == pytest.approx(logit(below), rel=1e-6)
 
 
 def test_rmia_counts_the_rows_with_a_smaller_ratio(arrays):
@@ -80,7 +80,7 @@ def test_rmia_counts_the_rows_with_a_smaller_ratio(arrays):
         have = included[1:, row]
         typical = (confidences[1:, row][have].mean() + confidences[1:, row][~have].mean()) / 2
         ratio.append(confidences[0, row] / typical)
-    expected = [np.mean([other <= mine for other in ratio]) for mine in ratio]
+    expected = [np.mean([theirs <= mine for theirs in ratio]) for mine in ratio]
     assert references(*arrays).statistics(confidences[0], method="rmia") == pytest.approx(expected)
 
 
@@ -94,13 +94,13 @@ def test_rmia_guesses_what_models_with_the_row_would_say_where_there_is_none():
 
 
 def test_student_t_is_the_predictive_law_of_updating_one_logit_at_a_time():
-    seen, target = np.array([0.3, 1.9, -0.4]), 2.2
+    logits, target = np.array([0.3, 1.9, -0.4]), 2.2
     centre, weight, shape, rate = 0.5, 0.7, 2.0, 1.3
-    side = Side.of(seen[:, None], np.ones((3, 1), dtype=bool))
-    found = normal_inverse_gamma(
+    side = Side.of(logits[:, None], np.ones((3, 1), dtype=bool))
+    statistics = normal_inverse_gamma(
         np.array([target]), side, centre=centre, weight=weight, shape=shape, rate=rate
     )
-    for x in seen:
+    for x in logits:
         rate += weight * (x - centre) ** 2 / (2 * (weight + 1))
         centre, weight, shape = (weight * centre + x) / (weight + 1), weight + 1, shape + 0.5
 
@@ -108,7 +108,7 @@ def test_student_t_is_the_predictive_law_of_updating_one_logit_at_a_time():
         normal = stats.norm(centre, np.sqrt(variance * (1 + 1 / weight))).pdf(target)
         return normal * stats.invgamma(shape, scale=rate).pdf(variance)
 
-    assert np.exp(found[0]) == pytest.approx(integrate.quad(joint, 0, np.inf)[0], rel=1e-6)
+    assert np.exp(statistics[0]) == pytest.approx(integrate.quad(joint, 0, np.inf)[0], rel=1e-6)
 
 
 def test_the_hierarchical_means_are_those_of_the_joint_normal_law():
@@ -133,8 +133,10 @@ def test_the_hierarchical_means_are_those_of_the_joint_normal_law():
 def test_with_many_references_the_hierarchical_statistic_is_that_of_lira():
     confidences, included = world(np.random.default_rng(3), 400, 300, effect=1.0)
     models = references(confidences, included)
-    found, lira = (models.statistics(confidences[0], method=method) for method in ("hierarchical", "lira"))
-    assert stats.spearmanr(found, lira).statistic > 0.995
+    statistics, lira = (
+        models.statistics(confidences[0], method=method) for method in ("hierarchical", "lira")
+    )
+    assert stats.spearmanr(statistics, lira).statistic > 0.995
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -145,13 +147,13 @@ def test_two_references_split_their_variance_as_the_targets_logits_say(swapped):
     level = rng.normal(1, 3, n)
     member = rng.random(n) < 0.5
     target = rng.normal(level + 1.5 * member, np.where(member, *deviations))
-    seen = [
+    logits = [
         rng.normal(level + shift, deviation) for shift, deviation in zip((1.5, 0), deviations, strict=True)
     ]
-    sides = tuple(Side.of(each[None], np.ones((1, n), dtype=bool)) for each in seen)
+    sides = tuple(Side.of(side_logits[None], np.ones((1, n), dtype=bool)) for side_logits in logits)
 
-    def ratio(one, other):
-        variances = (np.full(n, one), np.full(n, other))
+    def ratio(first, theirs):
+        variances = (np.full(n, first), np.full(n, theirs))
         shift = (np.full(n, 1.5), np.full(n, 1e-6))
         means, errors = normal_posterior(sides, variances, level=(1.0, 9.0), shift=shift)
         logs = [
@@ -160,17 +162,17 @@ def test_two_references_split_their_variance_as_the_targets_logits_say(swapped):
         ]
         return logs[0] - logs[1]
 
-    def auc(found):
-        return Scores.of(members=found[member], others=found[~member]).auc()
+    def auc(ratios):
+        return Scores.of(members=ratios[member], others=ratios[~member]).auc()
 
-    best, equal = (auc(ratio(*each)) for each in (np.square(deviations), (2.245, 2.245)))
+    best, equal = (auc(ratio(*weights)) for weights in (np.square(deviations), (2.245, 2.245)))
     assert auc(shrunk_log_ratio(target, sides)) > best - 0.01 > equal
 
 
 @pytest.mark.parametrize("n_models", [2, 4, 31])
 def test_the_hierarchical_statistic_adds_rmias_ratio_and_less_of_it_with_more_models(n_models):
     confidences, included = world(np.random.default_rng(8), n_models, 300, effect=1.0)
-    found = references(confidences, included).statistics(confidences[0])
+    statistics = references(confidences, included).statistics(confidences[0])
     likelihoods = shrunk_log_ratio(
         logit(confidences[0]),
         tuple(Side.of(logit(confidences[1:]), side) for side in (included[1:], ~included[1:])),
@@ -180,7 +182,9 @@ def test_the_hierarchical_statistic_adds_rmias_ratio_and_less_of_it_with_more_mo
         for side in (included, ~included)
     ]
     weight = 32 / (8 + n_models)
-    assert found - likelihoods == pytest.approx(weight * np.log(2 * confidences[0] / sum(means)), abs=1e-9)
+    assert statistics - likelihoods == pytest.approx(
+        weight * np.log(2 * confidences[0] / sum(means)), abs=1e-9
+    )
 
 
 def test_loss_is_the_logit_and_stays_finite_at_the_ends():
@@ -189,9 +193,9 @@ def test_loss_is_the_logit_and_stays_finite_at_the_ends():
     )
     for method in METHODS:
         assert np.isfinite(models.statistics([1.0, 0.5, 0.0], method=method)).all()
-    found = models.statistics([1.0, 0.5, 0.0], method="loss")
-    assert found[1] == 0
-    assert found[0] > 20 > -20 > found[2]
+    statistics = models.statistics([1.0, 0.5, 0.0], method="loss")
+    assert statistics[1] == 0
+    assert statistics[0] > 20 > -20 > statistics[2]
 
 
 # A fitted family.

@@ -22,8 +22,8 @@ def members_on_top(statistic, member, share):
 def test_a_planted_leak_is_found_and_members_are_on_top():
     confidences, included = world(np.random.default_rng(5), 4, 3000, effect=1.5)
     for method in METHODS:
-        found = references(confidences, included).statistics(confidences[0], method=method)
-        hits, trials = members_on_top(found, included[0], 0.5)
+        statistics = references(confidences, included).statistics(confidences[0], method=method)
+        hits, trials = members_on_top(statistics, included[0], 0.5)
         above = stats.binomtest(hits, trials, 0.5, alternative="greater")
         assert above.pvalue < FALSE_ALARM, method
 
@@ -48,10 +48,10 @@ def test_a_target_that_is_the_rest_of_one_reference_is_refused():
 
 def test_rows_are_in_as_many_references_as_independent_coins_say():
     coins = draw_coins(np.random.default_rng(15), 8, 20_000)
-    seen = np.bincount(coins.sum(axis=0), minlength=9)
+    logits = np.bincount(coins.sum(axis=0), minlength=9)
     expected = stats.binom.pmf(np.arange(9), 8, 0.5)[1:-1]  # rows in all or in none are tossed again
-    assert seen[[0, 8]].tolist() == [0, 0]
-    assert stats.chisquare(seen[1:-1], 20_000 * expected / expected.sum()).pvalue > FALSE_ALARM
+    assert logits[[0, 8]].tolist() == [0, 0]
+    assert stats.chisquare(logits[1:-1], 20_000 * expected / expected.sum()).pvalue > FALSE_ALARM
 
 
 @pytest.mark.parametrize("n_models", [2, 4, pytest.param(31, marks=pytest.mark.slow)])
@@ -62,9 +62,9 @@ def test_auc_and_rates_of_equal_worlds_are_inside_exact_bands(n_models):
 
 def test_the_band_of_members_detected_is_that_of_the_negative_hypergeometric_law():
     """One run: scipy's own quantiles. Many: the mean and variance of the law, which all but give the band."""
-    one = equal_worlds.hits_band([(1000, 1100)], 0.01)
+    single = equal_worlds.hits_band([(1000, 1100)], 0.01)
     law = stats.nhypergeom(2100, 1000, 12)
-    assert one == (law.ppf(equal_worlds.FALSE_ALARM / 2), law.isf(equal_worlds.FALSE_ALARM / 2))
+    assert single == (law.ppf(equal_worlds.FALSE_ALARM / 2), law.isf(equal_worlds.FALSE_ALARM / 2))
     low, high = equal_worlds.hits_band([(1000, 1100)] * 400, 0.01)
     half = stats.norm.isf(equal_worlds.FALSE_ALARM / 2) * np.sqrt(400 * law.var())
     assert (low, high) == pytest.approx((400 * law.mean() - half, 400 * law.mean() + half), rel=0.02)
@@ -77,4 +77,4 @@ def test_a_design_where_each_row_is_in_exactly_half_of_all_models_leaves_the_ban
 
     monkeypatch.setattr(equal_worlds, "coins", balanced)
     wrong = equal_worlds.outside(3, 60, 2_100, seed=1)
-    assert any("student-t: AUC" in each for each in wrong)
+    assert any("student-t: AUC" in sentence for sentence in wrong)

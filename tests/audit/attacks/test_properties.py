@@ -32,7 +32,7 @@ def world(*, effect, seed=0, n_others=0, schedule=None, observer=0, **settings):
     """A run, and the attack on it; the target is party 1. The same for all tests, which do not change it."""
     rng = np.random.default_rng(seed)
     X, y, has = rows(rng, 240, effect=effect)
-    own, labels, mine = rows(rng, 240, effect=effect)
+    features, labels, mine = rows(rng, 240, effect=effect)
     schedule = rng.permutation(np.arange(ROUNDS) % 2) if schedule is None else np.array(schedule)
     target = PartyRows(X=X, y=y, has_property=has, schedule=schedule)
     others = [rows(rng, 60, effect=0.0)[:2] for _ in range(n_others)]
@@ -44,10 +44,10 @@ def world(*, effect, seed=0, n_others=0, schedule=None, observer=0, **settings):
         n_threads=1,
     )
     run = Collaboration(network, n_rounds=ROUNDS, random_state=seed, **settings).fit(
-        [(own, labels), target, *others], observer=observer
+        [(features, labels), target, *others], observer=observer
     )
     attack = PropertyInference(RandomForestClassifier(20, random_state=0), n_batches=3, random_state=0)
-    return run, attack.fit(run, (own[mine], labels[mine]), (own[~mine], labels[~mine]))
+    return run, attack.fit(run, (features[mine], labels[mine]), (features[~mine], labels[~mine]))
 
 
 def test_a_property_that_moves_a_feature_is_found_in_single_batches():
@@ -78,9 +78,9 @@ def test_a_property_that_changes_nothing_is_not_found(n_others):
     ranks, weights = 0.0, 0.0
     for seed in range(3):
         run, attack = world(effect=0.0, seed=seed, n_others=n_others)
-        found, has = attack.statistics(run), run.property_share > 0
+        statistics, has = attack.statistics(run), run.property_share > 0
         n, m = has.sum(), (~has).sum()
-        ranks += stats.rankdata(found)[has].sum() - n * (n + m + 1) / 2
+        ranks += stats.rankdata(statistics)[has].sum() - n * (n + m + 1) / 2
         weights += n * m * (n + m + 1) / 12  # variance of the rank sum; ties make it smaller
     assert 2 * stats.norm.sf(abs(ranks) / np.sqrt(weights)) > FALSE_ALARM
 
@@ -88,10 +88,10 @@ def test_a_property_that_changes_nothing_is_not_found(n_others):
 def test_statistics_say_when_and_in_which_party():
     schedule = 40 * (0.0,) + (ROUNDS - 40) * (1.0,)
     run, attack = world(effect=1.0, n_others=1, schedule=schedule, observer="server")
-    found = attack.statistics(run)
-    assert found.shape == (ROUNDS, 3)
-    assert found[40:, 1].mean() > found[:40, 1].mean() + 0.5
-    assert found[40:, 1].mean() > found[40:, 2].mean() + 0.5
+    statistics = attack.statistics(run)
+    assert statistics.shape == (ROUNDS, 3)
+    assert statistics[40:, 1].mean() > statistics[:40, 1].mean() + 0.5
+    assert statistics[40:, 1].mean() > statistics[40:, 2].mean() + 0.5
     with pytest.raises(ValueError, match="one sum a round"):
         attack.scores(run)
 
@@ -105,9 +105,9 @@ def test_larger_shares_score_higher():
 
 def test_labels_that_tell_the_property_are_refused():
     run, attack = world(effect=0.0)
-    told = np.where((run.property_share > 0)[:, None], [0.4, 0.6], [0.6, 0.4])
+    label_shares = np.where((run.property_share > 0)[:, None], [0.4, 0.6], [0.6, 0.4])
     with pytest.raises(ValueError, match="labels of rounds with the property differ"):
-        attack.scores(dataclasses.replace(run, label_share=told))
+        attack.scores(dataclasses.replace(run, label_share=label_shares))
 
 
 def test_a_property_in_every_batch_or_in_none_and_an_unknown_truth_are_refused():
@@ -137,8 +137,8 @@ def own_rows():
     """The observer's rows of :func:`world` with the property and without it."""
     rng = np.random.default_rng(0)
     rows(rng, 240, effect=1.0)
-    own, labels, mine = rows(rng, 240, effect=1.0)
-    return (own[mine], labels[mine]), (own[~mine], labels[~mine])
+    features, labels, mine = rows(rng, 240, effect=1.0)
+    return (features[mine], labels[mine]), (features[~mine], labels[~mine])
 
 
 def test_saved_changes_are_those_that_the_attack_learns_from_and_give_its_scores(tmp_path):
@@ -149,14 +149,14 @@ def test_saved_changes_are_those_that_the_attack_learns_from_and_give_its_scores
     with np.load(tmp_path / "rounds.npz") as saved:
         assert saved["with_property"].shape == saved["without"].shape == (3 * ROUNDS, 32)
         assert np.allclose(saved["observed"], changed_sizes(run.updates), atol=1e-6)
-        own = [saved[name].reshape(ROUNDS, 3, -1) for name in ("with_property", "without")]
-        learned = np.stack(own, axis=1).reshape(-1, 32)
+        changes = [saved[name].reshape(ROUNDS, 3, -1) for name in ("with_property", "without")]
+        learned = np.stack(changes, axis=1).reshape(-1, 32)
         assert saved["has_property"].tolist() == (run.property_share > 0).tolist()
     again = RandomForestClassifier(20, random_state=0).fit(
         learned, np.tile(np.repeat([True, False], 3), ROUNDS)
     )
-    found = again.predict_proba(changed_sizes(run.updates).astype(np.float32))[:, 1]
-    assert np.corrcoef(found, attack.statistics(run))[0, 1] > 0.99
+    probabilities = again.predict_proba(changed_sizes(run.updates).astype(np.float32))[:, 1]
+    assert np.corrcoef(probabilities, attack.statistics(run))[0, 1] > 0.99
     command = attack_property(tmp_path / "rounds.npz", seed=0)
     assert command.scores.auc() == pytest.approx(attack.scores(run).auc(), abs=0.05)
 
@@ -188,8 +188,8 @@ def test_of_large_networks_the_largest_change_of_each_output_and_each_input_is_k
     layout = (("0.weight", (3, 10_000)), ("0.bias", (3,)))
     change = np.zeros((1, 30_003))
     change[0, [7, 10_007, 20_005, 30_002]] = 3.0, -4.0, 5.0, -1.0
-    found = changed_sizes(change, layout)[0]
+    sizes = changed_sizes(change, layout)[0]
     expected = np.zeros(3 + 10_000 + 3)  # outputs, inputs, biases
     expected[[0, 1, 2, 3 + 5, 3 + 7, 10_005]] = 3, 4, 5, 5, 4, 1
-    assert np.allclose(found, expected / np.linalg.norm(expected))
-    assert np.allclose(changed_sizes(found[None]), found)  # sizes of sizes are the same
+    assert np.allclose(sizes, expected / np.linalg.norm(expected))
+    assert np.allclose(changed_sizes(sizes[None]), sizes)  # sizes of sizes are the same

@@ -79,17 +79,17 @@ def test_networks_that_diverge_are_counted(rows):
 def test_an_interrupted_training_continues_and_ends_as_one_that_was_not(rows, tmp_path):
     X, y = rows
     forest = RandomForestClassifier(3)
-    whole = ReferenceModels(forest, n_models=6, random_state=1).fit(X, y)
-    kept = ReferenceModels(
+    reference = ReferenceModels(forest, n_models=6, random_state=1).fit(X, y)
+    interrupted_fit = ReferenceModels(
         forest, n_models=6, random_state=1, checkpoint=tmp_path / "kept", progress=stop_after(4)
     )
     with pytest.raises(InterruptedTrainingError):
-        kept.fit(X, y)
+        interrupted_fit.fit(X, y)
     assert len(list((tmp_path / "kept").iterdir())) == 4
     assert (tmp_path / "kept").stat().st_mode & 0o077 == 0
     trained = []
-    kept.progress = lambda _stage, done, _total: trained.append(done)
-    assert (kept.fit(X, y).confidences_ == whole.confidences_).all()
+    interrupted_fit.progress = lambda _stage, done, _total: trained.append(done)
+    assert (interrupted_fit.fit(X, y).confidences_ == reference.confidences_).all()
     assert trained == [1, 2, 3, 4, 5, 6]
 
 
@@ -100,12 +100,12 @@ def test_networks_in_stacks_continue_too(rows, tmp_path):
     X, y = rows
     network = TorchClassifier(epochs=2, batch_size=16, n_threads=1)
     settings = {"n_models": 10, "random_state": 1, "checkpoint": tmp_path}
-    whole = ReferenceModels(network, **settings).fit(X, y)
+    reference = ReferenceModels(network, **settings).fit(X, y)
     files = sorted(tmp_path.iterdir())
     assert [path.name for path in files] == ["references-00000-00004.npz", "references-00005-00009.npz"]
     files[1].unlink()
     again = ReferenceModels(network, **settings).fit(X, y)
-    assert (again.confidences_ == whole.confidences_).all()
+    assert (again.confidences_ == reference.confidences_).all()
 
 
 def test_references_of_other_rows_settings_or_seeds_are_not_continued(rows, tmp_path):

@@ -78,8 +78,8 @@ def test_the_classic_number_is_the_rdp_of_the_noisy_counts():
 
 
 def test_epsilon_grows_with_the_answers_and_ends_at_the_whole():
-    whole = every_bound(GNMax(sigma=30.0), VOTES)
-    for bound, all_of_it in zip(every_bound(GNMax(sigma=30.0), VOTES, at=[1, 2, 4]), whole, strict=True):
+    bounds = every_bound(GNMax(sigma=30.0), VOTES)
+    for bound, all_of_it in zip(every_bound(GNMax(sigma=30.0), VOTES, at=[1, 2, 4]), bounds, strict=True):
         steps = bound.epsilon(DELTA)
         assert bound.answers == (1, 2, 4)
         assert all(a < b for a, b in itertools.pairwise(steps))

@@ -49,8 +49,8 @@ def every_table(certificate):
     return [np.array(table, dtype=float) for table in itertools.product(rows, repeat=certificate.n_queries)]
 
 
-def one_ballot_apart(table, other):
-    return bool((np.abs(table - other).sum(axis=1) <= 2).all())
+def one_ballot_apart(table, neighbour):
+    return bool((np.abs(table - neighbour).sum(axis=1) <= 2).all())
 
 
 @pytest.mark.parametrize("certificate", [SMALL, replace(SMALL, mechanism=LNMax(scale=1.0)), MANY, PAIR])
@@ -139,23 +139,23 @@ def test_answers_may_decide_how_many_questions_are_asked():
     certificate, sigma, delta = SMALL, SMALL.mechanism.sigma, 0.2
     first, claims = _claims(certificate)
     cost = certificate.curve().rdp[ORDERS.index(2.0)]
-    each = certificate.mechanism.curve().rdp[ORDERS.index(2.0)]
-    one, two = (Curve((2.0,), (c,)).epsilon(delta) for c in (each, 2 * each + cost))
+    unit_cost = certificate.mechanism.curve().rdp[ORDERS.index(2.0)]
+    once, two = (Curve((2.0,), (c,)).epsilon(delta) for c in (unit_cost, 2 * unit_cost + cost))
     published = [min(two, Curve((2.0,), (claim + cost,)).epsilon(delta)) for claim in claims]
-    numbers = np.concatenate([[one], published, published])
+    numbers = np.concatenate([[once], published, published])
     tables, laws = every_table(certificate), []
     for table in tables:
         x = (2 * table[:, 0] - 6) / (math.sqrt(2) * sigma)
         edges = (first + np.arange(len(claims) - 1) + 0.5 - certificate.distance(table)) / certificate.noise
-        told = np.diff(np.concatenate([[0.0], ndtr(edges), [1.0]]))
-        second = np.outer([ndtr(x[1]), ndtr(-x[1])], told).ravel()
+        law = np.diff(np.concatenate([[0.0], ndtr(edges), [1.0]]))
+        second = np.outer([ndtr(x[1]), ndtr(-x[1])], law).ravel()
         laws.append(np.concatenate([[ndtr(x[0])], ndtr(-x[0]) * second]))
     largest = 0.0
     for i, j in itertools.permutations(range(len(tables)), 2):
         if one_ballot_apart(tables[i], tables[j]):
             for e in np.unique(numbers):
-                told = (numbers <= e) * np.clip(laws[i] - np.exp(e) * laws[j], 0, None)
-                largest = max(largest, told.sum())
+                law = (numbers <= e) * np.clip(laws[i] - np.exp(e) * laws[j], 0, None)
+                largest = max(largest, law.sum())
     assert delta / 10 < largest <= delta
 
 
@@ -165,12 +165,12 @@ def test_answers_may_decide_how_many_questions_are_asked():
 def test_the_bound_is_at_least_the_cost_as_often_as_it_says(certificate):
     (lowest, guess), (first, claims) = _guess(certificate), _claims(certificate)
     draws = first + np.arange(len(claims))
-    most = 0.0
+    miss = 0.0
     for x in range(lowest, lowest + len(guess), 3):
         chance = np.diff(np.concatenate([[0.0], ndtr((draws[:-1] + 0.5 - x) / certificate.noise), [1.0]]))
-        most = max(most, chance[claims < guess[x - lowest]].sum())
-    assert most <= certificate.below() <= 1 - certificate.confidence
-    assert certificate.below() < most + 0.02
+        miss = max(miss, chance[claims < guess[x - lowest]].sum())
+    assert miss <= certificate.below() <= 1 - certificate.confidence
+    assert certificate.below() < miss + 0.02
 
 
 def test_the_published_number_is_the_distance_with_its_noise():

@@ -90,10 +90,10 @@ def test_the_worst_case_within_k_ballots_is_found_by_looking_at_every_table(mech
     (scale,) = cost_levels(mechanism, n_teachers=n_teachers, n_classes=2, order=order)
     everything = np.array(list(itertools.product(range(n_teachers + 1), repeat=n_queries)))
     costs = scale.cost[everything].sum(axis=1)
-    for here in everything:
-        far = np.abs(everything - here).max(axis=1)
-        truth = [costs[far <= k].max() for k in range(n_teachers + 1)]
-        assert worst([(scale, here)], n_teachers).tolist() == truth
+    for table in everything:
+        distances = np.abs(everything - table).max(axis=1)
+        truth = [costs[distances <= k].max() for k in range(n_teachers + 1)]
+        assert worst([(scale, table)], n_teachers).tolist() == truth
 
 
 def test_no_data_set_within_k_teachers_costs_more_than_the_worst_case():
@@ -124,8 +124,8 @@ def pairs(mechanism, n_teachers, n_classes):
     )
     place = {tuple(row): i for i, row in enumerate(rows.tolist())}
     steps = [(i, place[tuple(near.tolist())]) for i, row in enumerate(rows) for near in moves(row)]
-    here, there = np.array(steps).T
-    return rows, here, law[here], law[there]
+    base, neighbour = np.array(steps).T
+    return rows, base, law[base], law[neighbour]
 
 
 @pytest.mark.parametrize("order", [1.5, 4.0, 16.0])
@@ -142,9 +142,9 @@ def pairs(mechanism, n_teachers, n_classes):
 )
 def test_no_histogram_of_many_classes_costs_more_than_its_level(order, mechanism, n_teachers, n_classes):
     (scale,) = cost_levels(mechanism, n_teachers=n_teachers, n_classes=n_classes, order=order)
-    rows, here, law, near = pairs(mechanism, n_teachers, n_classes)
+    rows, base, law, near = pairs(mechanism, n_teachers, n_classes)
     truth = np.zeros(len(rows))
-    np.maximum.at(truth, here, np.maximum(renyi(law, near, order), renyi(near, law, order)))
+    np.maximum.at(truth, base, np.maximum(renyi(law, near, order), renyi(near, law, order)))
     got = scale.cost[scale.levels(rows.astype(float))] * UNIT
     assert (truth <= got * (1 + 1e-9) + 1e-12).all()
     assert (got / truth).min() < 2  # and somewhere it is not much more
@@ -177,11 +177,11 @@ def test_a_censored_gaussian_is_bounded_however_its_tail_is_divided(order, shift
             for share in (0.001, 0.25, 0.5, 0.75, 0.999):
                 # likelier under the neighbour above x, less likely below y
                 x, y = mp.mpf(-ndtri(float(q * share))), mp.mpf(ndtri(float(q * (1 - share))))
-                kept, moved = mp.ncdf(x) - mp.ncdf(y), mp.ncdf(x - mu) - mp.ncdf(y - mu)
+                mass, moved = mp.ncdf(x) - mp.ncdf(y), mp.ncdf(x - mu) - mp.ncdf(y - mu)
                 forth = scale * (mp.ncdf(-x - (a - 1) * mu) + mp.ncdf(y + (a - 1) * mu))
                 back = scale * (mp.ncdf(-x + a * mu) + mp.ncdf(y - a * mu))
-                forth += kept**a * moved ** (1 - a)
-                back += moved**a * kept ** (1 - a)
+                forth += mass**a * moved ** (1 - a)
+                back += moved**a * mass ** (1 - a)
                 largest = max(largest, mp.log(forth) / (a - 1), mp.log(back) / (a - 1))
             assert largest * (1 - mp.mpf("1e-6")) <= bound + 1e-13
             assert bound <= largest * mp.mpf("1.15") + 1e-13
@@ -261,10 +261,10 @@ def test_parts_add_up():
     )
     counts = np.array([[9.0, 2.0, 1.0], [5.0, 4.0, 3.0]])
     levels = [part.levels(counts) for part in parts]
-    both = worst(list(zip(parts, levels, strict=True)), 12)
-    each = [worst([pair], 12) for pair in zip(parts, levels, strict=True)]
-    assert both.tolist() == (each[0] + each[1]).tolist()
-    assert both[0] == sum(int(part.cost[level].sum()) for part, level in zip(parts, levels, strict=True))
+    total = worst(list(zip(parts, levels, strict=True)), 12)
+    single_costs = [worst([pair], 12) for pair in zip(parts, levels, strict=True)]
+    assert total.tolist() == (single_costs[0] + single_costs[1]).tolist()
+    assert total[0] == sum(int(part.cost[level].sum()) for part, level in zip(parts, levels, strict=True))
 
 
 @pytest.mark.parametrize("counts", [[[3, 2], [4, 2]], [[2.5, 2.5]], [[-1, 6]], [[1, 0]], np.zeros((0, 2))])

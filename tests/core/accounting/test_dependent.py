@@ -44,14 +44,14 @@ def moment(q, gamma, l):
     cap = min(2 * gamma**2 * l * (l + 1), 2 * gamma * l)
     if q >= (mp.exp(2 * gamma) - 1) / (mp.exp(4 * gamma) - 1):
         return cap
-    rest = (1 - q) * ((1 - q) / (1 - mp.exp(2 * gamma) * q)) ** l
-    return min(cap, mp.log(rest + q * mp.exp(2 * gamma * l)))
+    tail_factor = (1 - q) * ((1 - q) / (1 - mp.exp(2 * gamma) * q)) ** l
+    return min(cap, mp.log(tail_factor + q * mp.exp(2 * gamma * l)))
 
 
 def q_gaussian(row, sigma):
     best = int(np.argmax(row))
-    each = (mp.erfc((row[best] - n) / (2 * mp.mpf(sigma))) / 2 for j, n in enumerate(row) if j != best)
-    return min(mp.fsum(each), 1 - mp.mpf(1) / len(row))
+    tails = (mp.erfc((row[best] - n) / (2 * mp.mpf(sigma))) / 2 for j, n in enumerate(row) if j != best)
+    return min(mp.fsum(tails), 1 - mp.mpf(1) / len(row))
 
 
 def q_laplace(row, scale):
@@ -69,7 +69,7 @@ def assert_just_above(curve, oracle):
 
 
 @pytest.mark.parametrize(
-    "sigma", [1.0, 40.0, *(pytest.param(more, marks=pytest.mark.slow) for more in (5.0, 200.0))]
+    "sigma", [1.0, 40.0, *(pytest.param(value, marks=pytest.mark.slow) for value in (5.0, 200.0))]
 )
 @pytest.mark.parametrize(
     "row", [[250, 0], [150, 100], [126, 124], [125, 125], [200, 30, 20], [26] + [25] * 9, [2000, 1, 0]]
@@ -105,7 +105,11 @@ def test_lnmax_is_theorem_3_of_2017_rounded_up(row, scale):
             for row, sigma in (
                 ([240, 10], 10.0),
                 ([201, 49], 150.0),
-                *(([half, rest], sigma) for half, rest in ((150, 100), (10, 10)) for sigma in (10.0, 150.0)),
+                *(
+                    ([half, minority], sigma)
+                    for half, minority in ((150, 100), (10, 10))
+                    for sigma in (10.0, 150.0)
+                ),
             )
         ),
     ],
@@ -130,10 +134,10 @@ def test_an_interactive_screen_sees_its_own_votes():
     pair = Confident(screen=Threshold(at=30, sigma=5.0), argmax=GNMax(sigma=4.0))
     votes = np.array([[90.0, 10.0], [60.0, 40.0]])
     surprise = votes - 100 * np.array([[0.95, 0.05], [0.1, 0.9]])
-    both = papernot2018_curve(pair, votes, screened=surprise, answered=[False, True])
+    screened_curve = papernot2018_curve(pair, votes, screened=surprise, answered=[False, True])
     screen = papernot2018_curve(pair, votes, screened=surprise, answered=[False, False])
     argmax = papernot2018_curve(GNMax(sigma=4.0), votes[1:])
-    np.testing.assert_allclose(both.rdp[:-1], (screen + argmax).rdp[:-1], rtol=1e-12)
+    np.testing.assert_allclose(screened_curve.rdp[:-1], (screen + argmax).rdp[:-1], rtol=1e-12)
     assert screen != papernot2018_curve(pair, votes, answered=[False, False])
 
 
@@ -141,22 +145,22 @@ def test_published_numbers_are_reproduced(data_dir):
     votes = np.load(data_dir / "pate_votes" / "mnist_svhn_30_samples.npz")
     mnist, svhn = votes["mnist_counts"], votes["svhn_counts"]
     argmax = GNMax(sigma=40.0)
-    both = np.concatenate([mnist, svhn])
+    joint_votes = np.concatenate([mnist, svhn])
     assert (100 * papernot2018_curve(argmax, mnist)).epsilon(delta=1e-5) == pytest.approx(4.95, abs=5e-3)
     assert (100 * papernot2018_curve(argmax, svhn)).epsilon(delta=1e-6) == pytest.approx(3.06, abs=5e-3)
     # 0.4301 with the 157 orders of the authors' code; our grid of orders misses their best one by 0.06 %
-    assert papernot2018_curve(argmax, both).epsilon(delta=1e-5) == pytest.approx(0.4301, abs=4e-4)
+    assert papernot2018_curve(argmax, joint_votes).epsilon(delta=1e-5) == pytest.approx(0.4301, abs=4e-4)
     pair = Confident(screen=Threshold(at=200, sigma=150.0), argmax=argmax)
-    assert papernot2018_curve(pair, both).epsilon(delta=1e-5) == pytest.approx(0.3164, abs=2e-4)
+    assert papernot2018_curve(pair, joint_votes).epsilon(delta=1e-5) == pytest.approx(0.3164, abs=2e-4)
     laplace = LNMax(scale=20.0)
     assert classic(10 * moments2017_curve(laplace, mnist), 1e-5) == pytest.approx(2.5247, abs=5e-5)
     level = np.full((1, 10), 25.0)  # no clear plurality anywhere: Theorem 2 alone
     assert classic(150 * moments2017_curve(laplace, level), 1e-5) == pytest.approx(6.6282, abs=5e-5)
 
 
-def divergence(gap, other, sigma, order):
+def divergence(gap, neighbour_gap, sigma, order):
     """Exact two-class Rényi divergence of GNMax between two gaps."""
-    p, q = (mp.ncdf(mp.mpf(x) / (sigma * mp.sqrt(2))) for x in (gap, other))
+    p, q = (mp.ncdf(mp.mpf(x) / (sigma * mp.sqrt(2))) for x in (gap, neighbour_gap))
     return mp.log(p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order)) / (order - 1)
 
 
@@ -164,7 +168,10 @@ def divergence(gap, other, sigma, order):
 def test_theorem_6_bounds_the_divergence_from_the_data_to_every_neighbour(gap, sigma, order):
     bound = papernot2018_curve(GNMax(sigma=sigma), [[gap, 0]]).rdp[ORDERS.index(order)]
     with mp.workdps(DIGITS):
-        assert max(divergence(gap, other, sigma, mp.mpf(order)) for other in (gap - 2, gap + 2)) <= bound
+        assert (
+            max(divergence(gap, neighbour_gap, sigma, mp.mpf(order)) for neighbour_gap in (gap - 2, gap + 2))
+            <= bound
+        )
 
 
 def test_theorem_6_does_not_bound_the_reverse_divergence():
@@ -181,18 +188,18 @@ def test_costs_of_queries_add_and_equal_queries_cost_the_same():
         (papernot2018_curve(GNMax(sigma=20.0), [row]) for row in rows[1:]),
         start=papernot2018_curve(GNMax(sigma=20.0), rows[:1]),
     )
-    whole = papernot2018_curve(GNMax(sigma=20.0), rows)
-    np.testing.assert_allclose(whole.rdp[:-1], summed.rdp[:-1], rtol=1e-12)
+    total = papernot2018_curve(GNMax(sigma=20.0), rows)
+    np.testing.assert_allclose(total.rdp[:-1], summed.rdp[:-1], rtol=1e-12)
 
 
 def test_many_distinct_queries_are_summed_across_chunks():
     gaps = np.arange(9000) / 30
     rows = np.stack([gaps, np.zeros_like(gaps)], axis=1)
-    whole = papernot2018_curve(GNMax(sigma=20.0), rows)
+    total = papernot2018_curve(GNMax(sigma=20.0), rows)
     halves = papernot2018_curve(GNMax(sigma=20.0), rows[::2]) + papernot2018_curve(
         GNMax(sigma=20.0), rows[1::2]
     )
-    np.testing.assert_allclose(whole.rdp[:-1], halves.rdp[:-1], rtol=1e-11)
+    np.testing.assert_allclose(total.rdp[:-1], halves.rdp[:-1], rtol=1e-11)
 
 
 def test_a_certain_outcome_costs_something_that_rounds_to_nothing():

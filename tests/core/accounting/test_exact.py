@@ -118,6 +118,6 @@ def test_equal_rows_are_found_as_comparing_whole_rows_finds_them(digest, monkeyp
 
 def test_a_row_a_million_times_costs_a_million_times_as_much():
     votes = np.array([[30.0, 12.0, 8.0], [20.0, 18.0, 12.0]])
-    one, other = (exact_curve(GNMax(sigma=5.0), votes[[row]]).rdp for row in (0, 1))
+    first, second = (exact_curve(GNMax(sigma=5.0), votes[[row]]).rdp for row in (0, 1))
     many = exact_curve(GNMax(sigma=5.0), votes[np.repeat([0, 1, 0], [300_000, 500, 700_000])]).rdp
-    np.testing.assert_allclose(many, 1e6 * np.array(one) + 500 * np.array(other), rtol=1e-9)
+    np.testing.assert_allclose(many, 1e6 * np.array(first) + 500 * np.array(second), rtol=1e-9)

@@ -178,8 +178,8 @@ def test_a_proposal_keeps_its_budget_exactly_and_its_ranges_in_order():
 
 def test_more_budget_more_rows_and_easier_tasks_promise_more():
     def student(**changes):
-        known = {"n_rows": 20_000, "n_classes": 2, "delta": 1e-6, "epsilon": 1.0, "learning_curves": [TASK]}
-        return propose(**{**known, **changes}).student.best
+        facts = {"n_rows": 20_000, "n_classes": 2, "delta": 1e-6, "epsilon": 1.0, "learning_curves": [TASK]}
+        return propose(**{**facts, **changes}).student.best
 
     middle = student()
     assert student(epsilon=0.2) < middle
@@ -193,12 +193,12 @@ def test_more_budget_more_rows_and_easier_tasks_promise_more():
 
 @pytest.mark.slow  # quick: a target is met or refused, tests/cli/test_plan.py
 def test_a_target_finds_the_smallest_of_the_budgets_that_reaches_it():
-    known = {"n_rows": 30_000, "n_classes": 2, "delta": 1e-6, "learning_curves": [TASK]}
-    plan = propose(target_accuracy=0.78, **known)
+    facts = {"n_rows": 30_000, "n_classes": 2, "delta": 1e-6, "learning_curves": [TASK]}
+    plan = propose(target_accuracy=0.78, **facts)
     assert plan.student.best >= 0.775
-    assert propose(epsilon=plan.epsilon / 2, **known).student.best < 0.78
+    assert propose(epsilon=plan.epsilon / 2, **facts).student.best < 0.78
     with pytest.raises(ValueError, match="no epsilon up to 10"):
-        propose(target_accuracy=0.99, **known)
+        propose(target_accuracy=0.99, **facts)
 
 
 def test_the_forecast_is_near_what_real_teachers_and_students_reached(data_dir):
@@ -227,9 +227,9 @@ def test_the_forecast_is_near_what_real_teachers_and_students_reached(data_dir):
     ],
 )
 def test_plans_from_impossible_numbers_are_refused(changes, says):
-    known = {"n_rows": 30_000, "n_classes": 2, "delta": 1e-6, "epsilon": 2.0}
+    facts = {"n_rows": 30_000, "n_classes": 2, "delta": 1e-6, "epsilon": 2.0}
     with pytest.raises(ValueError, match=says):
-        propose(**{**known, **changes})
+        propose(**{**facts, **changes})
 
 
 def test_planning_never_reads_private_data_and_a_proxy_is_not_too_small():

@@ -31,22 +31,22 @@ def moved(row):
 @functools.lru_cache
 def laws(mechanism, row):
     """Law of the row and of each of its neighbours."""
-    return [np.exp(mechanism.log_outcomes([each]))[0] for each in (row, *moved(row))]
+    return [np.exp(mechanism.log_outcomes([histogram]))[0] for histogram in (row, *moved(row))]
 
 
 def recursion(mechanism, votes, v, *, swapped):
     """w_n(v) as the page writes it, without a grid: all outcomes and all neighbours, the last row first."""
     if not len(votes):
         return max(0.0, 1 - v)
-    own, *others = laws(mechanism, tuple(votes[-1]))
+    base, *others = laws(mechanism, tuple(votes[-1]))
     best = 0.0
-    for other in others:
-        p, q = (own, other) if swapped else (other, own)
-        rest = (
+    for neighbour in others:
+        p, q = (base, neighbour) if swapped else (neighbour, base)
+        remainder = (
             a * recursion(mechanism, votes[:-1], v * b / a, swapped=swapped)
             for a, b in zip(p, q, strict=True)
         )
-        best = max(best, math.fsum(rest))
+        best = max(best, math.fsum(remainder))
     return best
 
 
@@ -55,16 +55,18 @@ def test_two_answers_are_the_recursion_of_the_page_and_never_below_it(mechanism)
     votes = VOTES[:2] if mechanism is PAIR else VOTES[1:]
     profile = exact_profile(mechanism, votes)
     for epsilon in EPSILONS:
-        wanted = max(recursion(mechanism, votes, math.exp(epsilon), swapped=way) for way in (False, True))
+        wanted = max(
+            recursion(mechanism, votes, math.exp(epsilon), swapped=direction) for direction in (False, True)
+        )
         got = profile.delta(epsilon)
         assert wanted <= got <= wanted * 1.001 + 1e-9
 
 
 def test_both_directions_count():
     profile = exact_profile(GNMax(sigma=3.0), [[9, 1]] * 20)
-    one, two = (table.epsilon(1e-3) for table in profile.tables)
-    assert abs(one - two) > 0.01
-    assert profile.epsilon(1e-3) == max(one, two)
+    first, second = (table.epsilon(1e-3) for table in profile.tables)
+    assert abs(first - second) > 0.01
+    assert profile.epsilon(1e-3) == max(first, second)
 
 
 def test_it_is_below_the_renyi_curve_of_the_same_votes():
@@ -115,17 +117,18 @@ def test_weights_and_guesses_are_those_of_the_mechanism():
         exact_profile(ARGMAX, VOTES).epsilon(1e-3)
     )
     gate = AgainstGuesses(mechanism=Threshold(at=4, sigma=2.0), guesses=np.eye(3), n_teachers=16)
-    asked = Confident(screen=gate, argmax=ARGMAX)
-    shifted = [np.exp(asked.log_outcomes(VOTES))]
+    mechanism = Confident(screen=gate, argmax=ARGMAX)
+    shifted = [np.exp(mechanism.log_outcomes(VOTES))]
     for i, j in itertools.permutations(range(3), 2):
         near = VOTES - np.eye(3, dtype=int)[i] + np.eye(3, dtype=int)[j]
-        shifted.append(np.exp(asked.log_outcomes(near)))
-    told = [
-        max(0.5 * np.abs(shifted[0][row] - other[row]).sum() for other in shifted[1:]) for row in range(3)
+        shifted.append(np.exp(mechanism.log_outcomes(near)))
+    guess_chances = [
+        max(0.5 * np.abs(shifted[0][row] - neighbour[row]).sum() for neighbour in shifted[1:])
+        for row in range(3)
     ]
     for row in range(3):
-        [*_, last] = exact_profiles(asked, VOTES.astype(float), at=[1, 2, 3])
-        assert last.delta(0.0) >= told[row]
+        [*_, last] = exact_profiles(mechanism, VOTES.astype(float), at=[1, 2, 3])
+        assert last.delta(0.0) >= guess_chances[row]
 
 
 def test_add_or_remove_tells_less_than_moving():
@@ -157,8 +160,8 @@ def test_each_row_keeps_its_own_guesses():
         screen = AgainstGuesses(mechanism=Threshold(at=20, sigma=5.0), guesses=guesses[order], n_teachers=100)
         return exact_profile(Confident(screen=screen, argmax=GNMax(sigma=5.0)), votes[order])
 
-    found = {profile(list(order)).epsilon(1e-5) for order in itertools.permutations(range(3))}
-    assert max(found) - min(found) < 1e-3 * max(found)
+    epsilons = {profile(list(order)).epsilon(1e-5) for order in itertools.permutations(range(3))}
+    assert max(epsilons) - min(epsilons) < 1e-3 * max(epsilons)
     # guesses of one half take 50 from every count, which is a bar that is 50 higher
     half = AgainstGuesses(mechanism=Threshold(at=20, sigma=5.0), guesses=np.full((3, 2), 0.5), n_teachers=100)
     higher = Confident(screen=Threshold(at=70, sigma=5.0), argmax=GNMax(sigma=5.0))

@@ -42,41 +42,43 @@ def adult(data_dir):
     ("n_answers", "prototype", "goal"),
     [
         (1000, 2.3, 1.81),
-        *(pytest.param(*few, marks=pytest.mark.slow) for few in ((100, 1.05, 0.70), (500, 1.7, 1.31))),
+        *(pytest.param(*value, marks=pytest.mark.slow) for value in ((100, 1.05, 0.70), (500, 1.7, 1.31))),
     ],
 )
 def test_published_epsilon_of_adult_answers(adult, n_answers, prototype, goal):
     votes = private(adult[:n_answers])
-    told = [release_epsilon(GNMAX, votes, delta=1e-5, rng=np.random.default_rng(seed)) for seed in range(20)]
-    mean = np.mean([t.epsilon for t in told])
+    publications = [
+        release_epsilon(GNMAX, votes, delta=1e-5, rng=np.random.default_rng(seed)) for seed in range(20)
+    ]
+    mean = np.mean([t.epsilon for t in publications])
     owner = exact_curve(GNMAX, adult[:n_answers]).epsilon(delta=1e-5)
     classic = (n_answers * GNMAX.curve(bound="classic")).epsilon(delta=1e-5)
     assert owner < mean < goal < prototype < classic
-    assert mean < told[0].any_votes
-    assert all(t.method == "certificate" for t in told)
+    assert mean < publications[0].any_votes
+    assert all(t.method == "certificate" for t in publications)
 
 
 def test_two_classes_with_a_screen_are_one_law(adult):
-    told = release_epsilon(PAIR, private(adult[:300]), delta=1e-5, rng=np.random.default_rng(1))
-    assert told.epsilon < 0.5 * told.any_votes
-    same = release_epsilon(
+    publication = release_epsilon(PAIR, private(adult[:300]), delta=1e-5, rng=np.random.default_rng(1))
+    assert publication.epsilon < 0.5 * publication.any_votes
+    repetition = release_epsilon(
         PAIR,
         private(adult[:300]),
         delta=1e-5,
         rng=np.random.default_rng(1),
         answered=np.ones(300, dtype=bool),
     )
-    assert same == told
+    assert repetition == publication
 
 
 @pytest.mark.slow  # quick: two to five classes, above and below
 def test_many_classes_have_a_valid_route(data_dir):
     votes = np.load(data_dir / "pate_votes" / "mnist_svhn_30_samples.npz")
     mnist = np.repeat(votes["mnist_counts"], 100, axis=0)
-    told = release_epsilon(GNMAX, private(mnist), delta=1e-5, rng=np.random.default_rng(0))
+    publication = release_epsilon(GNMAX, private(mnist), delta=1e-5, rng=np.random.default_rng(0))
     owner = exact_curve(GNMAX, mnist).epsilon(delta=1e-5)
-    assert owner < told.epsilon < 0.75 * told.any_votes
-    assert told.epsilon < 4.95  # what the 2018 bound comes to unpublished
+    assert owner < publication.epsilon < 0.75 * publication.any_votes
+    assert publication.epsilon < 4.95  # what the 2018 bound comes to unpublished
 
 
 @pytest.mark.parametrize(
@@ -98,50 +100,50 @@ def test_many_classes_have_a_valid_route(data_dir):
 )
 def test_the_record_holds_together_and_can_be_computed_again(mechanism, n_classes, options):
     votes = private(agreeing(250, n_classes), unit="person")
-    told = release_epsilon(mechanism, votes, delta=1e-5, rng=np.random.default_rng(3), **options)
-    plan = eval(told.release)
+    publication = release_epsilon(mechanism, votes, delta=1e-5, rng=np.random.default_rng(3), **options)
+    plan = eval(publication.release)
     assert isinstance(plan, SmoothBound if options.get("method") == "smooth" else Certificate)
-    assert plan.bound(told.published) == told.answers_rdp
-    assert plan.curve().rdp[ORDERS.index(told.order)] == told.release_rdp
-    again = Curve((told.order,), (told.answers_rdp + told.release_rdp,))
-    delta = told.delta - (plan.failure if isinstance(plan, SmoothBound) else 0.0)
-    assert told.epsilon >= min(again.epsilon(delta), told.any_votes)
-    assert told.epsilon <= again.epsilon(delta * 0.99) or told.epsilon > told.any_votes
-    assert 0.95 <= told.confidence < 1
-    assert told.unit == "person"
-    assert told.simulation
-    record = json.loads(json.dumps(told.to_dict(), allow_nan=False))
-    assert record["epsilon"] == told.epsilon
+    assert plan.bound(publication.published) == publication.answers_rdp
+    assert plan.curve().rdp[ORDERS.index(publication.order)] == publication.release_rdp
+    again = Curve((publication.order,), (publication.answers_rdp + publication.release_rdp,))
+    delta = publication.delta - (plan.failure if isinstance(plan, SmoothBound) else 0.0)
+    assert publication.epsilon >= min(again.epsilon(delta), publication.any_votes)
+    assert publication.epsilon <= again.epsilon(delta * 0.99) or publication.epsilon > publication.any_votes
+    assert 0.95 <= publication.confidence < 1
+    assert publication.unit == "person"
+    assert publication.simulation
+    record = json.loads(json.dumps(publication.to_dict(), allow_nan=False))
+    assert record["epsilon"] == publication.epsilon
     assert record["guarantee"].startswith("Simulation")
 
 
 def test_the_bound_covers_the_votes_as_often_as_it_says():
     counts = agreeing(300)
-    told = [
+    publications = [
         release_epsilon(GNMAX, private(counts), delta=1e-5, rng=np.random.default_rng(seed))
         for seed in range(60)
     ]
-    cost = exact_curve(GNMAX, counts, orders=(told[0].order,)).rdp[0]
+    cost = exact_curve(GNMAX, counts, orders=(publications[0].order,)).rdp[0]
     # 60 tries at 95 % or more: 16 failures or more have a chance below 1e-7
-    assert sum(t.answers_rdp < cost for t in told) < 16
+    assert sum(t.answers_rdp < cost for t in publications) < 16
 
 
 def test_without_a_seed_it_claims_in_words():
-    told = release_epsilon(GNMAX, private(agreeing(300), unit="patient"), delta=1e-5)
-    assert not told.simulation
-    assert "differ in one patient" in told.guarantee
-    assert "the answers and this number" in told.guarantee
-    assert f"{told.epsilon:.4g}" in told.guarantee
-    assert "1e-05" in told.guarantee
+    publication = release_epsilon(GNMAX, private(agreeing(300), unit="patient"), delta=1e-5)
+    assert not publication.simulation
+    assert "differ in one patient" in publication.guarantee
+    assert "the answers and this number" in publication.guarantee
+    assert f"{publication.epsilon:.4g}" in publication.guarantee
+    assert "1e-05" in publication.guarantee
 
 
 def test_the_ledger_is_charged_before_and_only_for_the_publication():
     votes = private(agreeing(300))
     with Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
-        told = release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger, key="cost of round one")
-        assert ledger.spent().rdp == pytest.approx(eval(told.release).curve().rdp, rel=1e-9)
-        same = release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger, key="cost of round one")
-        assert same == told
+        publication = release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger, key="cost of round one")
+        assert ledger.spent().rdp == pytest.approx(eval(publication.release).curve().rdp, rel=1e-9)
+        repetition = release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger, key="cost of round one")
+        assert repetition == publication
         assert len(list(ledger.entries())) == 1
     with Ledger(":memory:", budget=Budget(epsilon=0.01, delta=1e-5)) as ledger, pytest.raises(BudgetExceeded):
         release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger)
@@ -149,11 +151,11 @@ def test_the_ledger_is_charged_before_and_only_for_the_publication():
 
 def test_where_publishing_cannot_pay_nothing_is_published():
     with Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
-        told = release_epsilon(GNMAX, private(agreeing(3)), delta=1e-5, ledger=ledger)
+        publication = release_epsilon(GNMAX, private(agreeing(3)), delta=1e-5, ledger=ledger)
         assert list(ledger.entries()) == []
-    assert told.method == "any votes"
-    assert told.epsilon == told.any_votes == (3 * GNMAX.curve()).epsilon(delta=1e-5)
-    assert "this number" not in told.guarantee
+    assert publication.method == "any votes"
+    assert publication.epsilon == publication.any_votes == (3 * GNMAX.curve()).epsilon(delta=1e-5)
+    assert "this number" not in publication.guarantee
     forced = release_epsilon(GNMAX, private(agreeing(3)), delta=1e-5, method="certificate")
     assert forced.method == "certificate"
 
@@ -162,10 +164,12 @@ def test_the_order_does_not_depend_on_what_was_answered():
     votes, orders = private(agreeing(400, 5)), set()
     for share in (0.05, 0.5, 1.0):
         answered = np.arange(400) < 400 * share
-        told = release_epsilon(PAIR, votes, delta=1e-5, answered=answered, rng=np.random.default_rng(0))
-        orders.add((told.order, told.release_rdp, told.any_votes))
+        publication = release_epsilon(
+            PAIR, votes, delta=1e-5, answered=answered, rng=np.random.default_rng(0)
+        )
+        orders.add((publication.order, publication.release_rdp, publication.any_votes))
     assert len(orders) == 1
-    assert told.any_votes == (400 * PAIR.curve()).epsilon(delta=1e-5)
+    assert publication.any_votes == (400 * PAIR.curve()).epsilon(delta=1e-5)
     fixed = release_epsilon(
         GNMAX, private(agreeing(400)), delta=1e-5, order=8.0, rng=np.random.default_rng(0)
     )
@@ -175,30 +179,32 @@ def test_the_order_does_not_depend_on_what_was_answered():
 def test_with_an_order_nothing_is_converted_at_any_other():
     """Where answers decide how many are asked, each order would spend delta once (Theorem 3a)."""
     for n, agreement, method in ((400, 2 / 3, "certificate"), (3, 0.0, "any votes")):
-        told = release_epsilon(
+        publication = release_epsilon(
             *(GNMAX, private(agreeing(n))),
             delta=1e-5,
             order=8.0,
             agreement=agreement,
             rng=np.random.default_rng(0),
         )
-        assert (told.method, told.order) == (method, 8.0)
+        assert (publication.method, publication.order) == (method, 8.0)
         at_8 = Curve((8.0,), (n * GNMAX.curve().rdp[ORDERS.index(8.0)],)).epsilon(1e-5)
-        assert told.any_votes == pytest.approx(at_8, rel=1e-12)
-        assert told.any_votes > (n * GNMAX.curve()).epsilon(1e-5)
-        assert told.epsilon >= Curve((8.0,), (told.answers_rdp,)).epsilon(1e-5)
+        assert publication.any_votes == pytest.approx(at_8, rel=1e-12)
+        assert publication.any_votes > (n * GNMAX.curve()).epsilon(1e-5)
+        assert publication.epsilon >= Curve((8.0,), (publication.answers_rdp,)).epsilon(1e-5)
 
 
 def test_what_is_rounded_is_paid_for_within_delta():
     """A smooth bound is computed in float64; a certificate is a whole number, drawn exactly."""
     counts, seed = agreeing(400), np.random.default_rng(3)
-    told = release_epsilon(GNMAX, private(counts), delta=1e-5, rng=seed)
-    assert told.method == "certificate"
-    assert told.epsilon == Curve((told.order,), (told.answers_rdp + told.release_rdp,)).epsilon(1e-5)
+    publication = release_epsilon(GNMAX, private(counts), delta=1e-5, rng=seed)
+    assert publication.method == "certificate"
+    assert publication.epsilon == Curve(
+        (publication.order,), (publication.answers_rdp + publication.release_rdp,)
+    ).epsilon(1e-5)
     many = private(agreeing(800))  # so many that what is published stays below the price for any votes
-    told = release_epsilon(GNMAX, many, delta=1e-5, method="smooth", rng=seed)
-    free = Curve((told.order,), (told.answers_rdp + told.release_rdp,)).epsilon(1e-5)
-    assert free < told.epsilon
+    publication = release_epsilon(GNMAX, many, delta=1e-5, method="smooth", rng=seed)
+    free = Curve((publication.order,), (publication.answers_rdp + publication.release_rdp,)).epsilon(1e-5)
+    assert free < publication.epsilon
     with pytest.raises(ValueError, match="too small for what is rounded"):
         release_epsilon(GNMAX, private(counts), delta=2.0**-38, method="smooth")
 
@@ -217,17 +223,19 @@ def test_the_rows_that_were_answered_are_the_ones_that_count():
     n_torn = int(torn.sum())
     sure = np.zeros(400, dtype=bool)
     sure[np.flatnonzero(~torn)[:n_torn]] = True
-    told = [
+    publications = [
         release_epsilon(PAIR, private(counts), delta=1e-5, answered=mask, rng=np.random.default_rng(1))
         for mask in (sure, torn)
     ]
-    assert told[0].published < told[1].published
+    assert publications[0].published < publications[1].published
 
 
 def test_a_bound_beyond_what_is_paid_for_falls_back_to_any_votes():
     torn = np.tile([126, 124], (1000, 1))
-    told = release_epsilon(GNMAX, private(torn), delta=1e-5, rng=np.random.default_rng(0), agreement=1.0)
-    assert told.any_votes <= told.epsilon < 1.05 * told.any_votes
+    publication = release_epsilon(
+        GNMAX, private(torn), delta=1e-5, rng=np.random.default_rng(0), agreement=1.0
+    )
+    assert publication.any_votes <= publication.epsilon < 1.05 * publication.any_votes
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,9 @@ def test_no_histogram_within_d_ballots_is_more_sensitive(mechanism, order, n_tea
     rows = all_histograms(n_teachers, n_classes)
     exact, apart = largest_steps(bounds(mechanism, rows, order), rows)
     assert exact.max() > 0
-    for here in range(0, len(rows), 5):
-        got = local_sensitivities(mechanism, rows[here : here + 1], n_teachers=n_teachers, order=order)
-        truth = [exact[apart[here] <= d].max() for d in range(n_teachers + 1)]
+    for start in range(0, len(rows), 5):
+        got = local_sensitivities(mechanism, rows[start : start + 1], n_teachers=n_teachers, order=order)
+        truth = [exact[apart[start] <= d].max() for d in range(n_teachers + 1)]
         assert (got >= np.array(truth) - 1e-15).all()
 
 

@@ -106,10 +106,10 @@ def test_one_ballot_moves_what_is_published_before_noise_by_no_more_than_is_paid
             giver, taker = rng.permutation(np.flatnonzero(row))[:2]
             row[giver] -= 1
             row[taker] += 1
-        here, there = (smooth_sensitivity(plan.sensitivities(r), beta=plan.beta) for r in (rows, near))
-        assert abs(math.log(here / there)) <= plan.beta * (1 + 1e-9)
-        moved = abs(plan.cost(rows) - plan.cost(near) + plan.margin() * (here - there))
-        paid = here * (1 + plan.margin() * math.expm1(plan.beta))
+        base, neighbour = (smooth_sensitivity(plan.sensitivities(r), beta=plan.beta) for r in (rows, near))
+        assert abs(math.log(base / neighbour)) <= plan.beta * (1 + 1e-9)
+        moved = abs(plan.cost(rows) - plan.cost(near) + plan.margin() * (base - neighbour))
+        paid = base * (1 + plan.margin() * math.expm1(plan.beta))
         assert moved <= paid
         steps.append(moved / paid)
     assert max(steps) > 0.1
@@ -138,9 +138,9 @@ def test_a_plan_beats_its_neighbours(mechanism):
         mechanism, n_teachers=250, n_classes=3, n_queries=300, delta=1e-5, orders=(4.0, 6.0, 9.0)
     )
 
-    def hoped(other):
-        at = ORDERS.index(other.order)
-        return other.expected() + other.curve().rdp[at]
+    def hoped(candidate):
+        at = ORDERS.index(candidate.order)
+        return candidate.expected() + candidate.curve().rdp[at]
 
     for change in ({"noise": plan.noise * 3}, {"noise": plan.noise / 3}):
         assert hoped(plan) < hoped(replace(plan, **change))

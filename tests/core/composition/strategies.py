@@ -20,25 +20,25 @@ def gnmax(sigma):
 
 def laws_of(mechanism, counts):
     """Exact laws of a ballot mechanism for all neighbours of the given votes, as (P, Q)."""
-    found = []
+    laws = []
     for votes in counts:
         for giver, taker in itertools.permutations(range(len(votes)), 2):
             if votes[giver] > 0:
                 near = np.array(votes, dtype=float)
                 near[giver] -= 1
                 near[taker] += 1
-                found.append(np.exp(mechanism.log_outcomes([votes, near])))
-    return np.array(found)
+                laws.append(np.exp(mechanism.log_outcomes([votes, near])))
+    return np.array(laws)
 
 
-def played(parts, v, left):
+def played(parts, v, continuation):
     """The best strategy over these sets of pairs, each used so often, in the order that answers decide."""
     v = np.asarray(v)
     best = np.maximum(0.0, 1 - v)
     for i, pairs in enumerate(parts):
-        if left[i]:
+        if continuation[i]:
             p, q = pairs[:, 0], pairs[:, 1]
-            fewer = tuple(n - (i == j) for j, n in enumerate(left))
+            fewer = tuple(n - (i == j) for j, n in enumerate(continuation))
             inner = played(parts, v[..., None, None] * (q / p), fewer)
             best = np.maximum(best, (p * inner).sum(axis=-1).max(axis=-1))
     return best
@@ -60,5 +60,5 @@ def told_by_repeats(p, q, n, epsilon):
     sums = (
         ways + first * np.log(law[0]) + second * np.log(law[1]) + third * np.log(law[2]) for law in (p, q)
     )
-    logs = [np.where(third < 0, -np.inf, each) for each in sums]
+    logs = [np.where(third < 0, -np.inf, log_sums) for log_sums in sums]
     return float(np.maximum(0.0, np.exp(logs[0]) - math.exp(epsilon) * np.exp(logs[1])).sum())

@@ -35,18 +35,18 @@ def played(function, shift):
     return best
 
 
-def reached(allows, one, two, epsilon):
+def reached(allows, first_law, two, epsilon):
     """The largest P(S) - e^epsilon Q(S) that a strategy reaches which asks what the rule allows."""
-    shifts = [math.sqrt(2) / m.sigma if isinstance(m, GNMax) else 1 / m.sigma for m in (one, two)]
+    shifts = [math.sqrt(2) / m.sigma if isinstance(m, GNMax) else 1 / m.sigma for m in (first_law, two)]
 
     @cache
     def value(i, j):
-        found = np.maximum(0.0, 1 - ODDS)
+        best = np.maximum(0.0, 1 - ODDS)
         if allows(i + 1, j):
-            found = np.maximum(found, played(value(i + 1, j), shifts[0]))
+            best = np.maximum(best, played(value(i + 1, j), shifts[0]))
         if allows(i, j + 1):
-            found = np.maximum(found, played(value(i, j + 1), shifts[1]))
-        return found
+            best = np.maximum(best, played(value(i, j + 1), shifts[1]))
+        return best
 
     return float(np.interp(epsilon, GRID, value(0, 0)))
 
@@ -57,8 +57,8 @@ CASES = [
 ]
 
 
-def rule(one, two, budget):
-    costs = one.curve(), two.curve()
+def rule(first_law, two, budget):
+    costs = first_law.curve(), two.curve()
 
     @cache
     def allows(i, j):
@@ -68,45 +68,45 @@ def rule(one, two, budget):
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "epsilon", "delta"), [pytest.param(*CASES[0], marks=pytest.mark.slow), *CASES[1:]]
+    ("first_law", "two", "epsilon", "delta"), [pytest.param(*CASES[0], marks=pytest.mark.slow), *CASES[1:]]
 )
-def test_no_strategy_exceeds_delta_and_the_best_comes_near(one, two, epsilon, delta):
+def test_no_strategy_exceeds_delta_and_the_best_comes_near(first_law, two, epsilon, delta):
     budget = Budget(epsilon=epsilon, delta=delta, adaptive=True)
-    assert 0.6 * delta < reached(rule(one, two, budget), one, two, epsilon) <= delta
+    assert 0.6 * delta < reached(rule(first_law, two, budget), first_law, two, epsilon) <= delta
 
 
-@pytest.mark.parametrize(("one", "two", "epsilon", "delta"), CASES[:1])
-def test_a_gaussian_a_quarter_too_large_is_seen(one, two, epsilon, delta, monkeypatch):
+@pytest.mark.parametrize(("first_law", "two", "epsilon", "delta"), CASES[:1])
+def test_a_gaussian_a_quarter_too_large_is_seen(first_law, two, epsilon, delta, monkeypatch):
     right = adaptive._allowed
     monkeypatch.setattr(adaptive, "_allowed", lambda *budget: 1.25 * right(*budget))
     monkeypatch.setattr(adaptive._Chain, "exceeds", lambda *_: True)
     budget = Budget(epsilon=epsilon, delta=delta, adaptive=True)
-    assert reached(rule(one, two, budget), one, two, epsilon) > delta
+    assert reached(rule(first_law, two, budget), first_law, two, epsilon) > delta
 
 
 @pytest.mark.parametrize(("free", "most"), [(False, 312), (True, 308)])
 def test_freedom_costs_one_mechanism_two_in_a_hundred_answers_at_most(free, most):
-    each, budget = GNMax(sigma=40.0).curve(), Budget(epsilon=2.0, delta=1e-5, adaptive=free)
-    assert [budget.allows(n * each) for n in (most, most + 1)] == [True, False]
+    price, budget = GNMax(sigma=40.0).curve(), Budget(epsilon=2.0, delta=1e-5, adaptive=free)
+    assert [budget.allows(n * price) for n in (most, most + 1)] == [True, False]
 
 
 def test_gaussians_cost_what_their_share_of_delta_costs():
     law, epsilon, delta = Law(GAUSSIAN, 0.01), 2.0, 1e-5
-    most = math.floor(adaptive._allowed(epsilon, (1 - 0.011) * delta) / 0.01)
-    for n in (most, most + 1):
-        assert adaptive.fits((law._replace(uses=n),), epsilon=epsilon, delta=delta) == (n == most)
+    n_allowed = math.floor(adaptive._allowed(epsilon, (1 - 0.011) * delta) / 0.01)
+    for n in (n_allowed, n_allowed + 1):
+        assert adaptive.fits((law._replace(uses=n),), epsilon=epsilon, delta=delta) == (n == n_allowed)
 
 
 def test_totals_that_fit_fit_with_less_of_anything():
-    rng, (one, two) = np.random.default_rng(5), (Law(ARGMAX, up(1 / 20)), Law(SCREEN, up(1 / 30)))
+    rng, (first_law, two) = np.random.default_rng(5), (Law(ARGMAX, up(1 / 20)), Law(SCREEN, up(1 / 30)))
 
     def fits(i, j):
-        return adaptive.fits((one._replace(uses=i), two._replace(uses=j)), epsilon=1.0, delta=1e-5)
+        return adaptive.fits((first_law._replace(uses=i), two._replace(uses=j)), epsilon=1.0, delta=1e-5)
 
-    known = {(i, j): fits(i, j) for i, j in rng.integers(1, 50, (150, 2)).tolist()}
-    assert 10 < sum(known.values()) < 100
-    for (i, j), fit in known.items():
-        assert not fit or all(known[k] for k in known if k[0] <= i and k[1] <= j)
+    verdicts = {(i, j): fits(i, j) for i, j in rng.integers(1, 50, (150, 2)).tolist()}
+    assert 10 < sum(verdicts.values()) < 100
+    for (i, j), fit in verdicts.items():
+        assert not fit or all(verdicts[k] for k in verdicts if k[0] <= i and k[1] <= j)
 
 
 def test_levels_are_paid_from_the_end_back():
@@ -114,8 +114,8 @@ def test_levels_are_paid_from_the_end_back():
     levels = limit.levels((law,))
     for mass in np.linspace(0.0, 300 * law.mu_squared, 40):
         assert levels.after(float(levels.before(mass))) == pytest.approx(mass, rel=1e-12)
-    for left in range(1, 200):
-        before, after = (float(levels.before(n * law.mu_squared)) for n in (left, left - 1))
+    for n_left in range(1, 200):
+        before, after = (float(levels.before(n * law.mu_squared)) for n in (n_left, n_left - 1))
         least = max((start for start in limit._FINER if after >= start * law.mu_squared), default=None)
         cost = law.mu_squared if least is None else limit.one(law, least).mu_squared
         assert before - after >= cost * (1 - 1e-9)

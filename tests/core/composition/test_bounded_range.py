@@ -32,22 +32,22 @@ def by_one_loss(size, uses, epsilon, mu=0.0):
     k = np.arange(uses + 1)
     best = 0.0
     for s in np.linspace(0.02, 0.98, 97) * size:
-        left = epsilon - (uses * s - k * size)
+        loss_left = epsilon - (uses * s - k * size)
         if mu:
-            stick = ndtr(mu / 2 - left / mu) - np.exp(left + log_ndtr(-mu / 2 - left / mu))
+            stick = ndtr(mu / 2 - loss_left / mu) - np.exp(loss_left + log_ndtr(-mu / 2 - loss_left / mu))
         else:
-            stick = np.maximum(0.0, -np.expm1(np.minimum(left, 0.0)))
+            stick = np.maximum(0.0, -np.expm1(np.minimum(loss_left, 0.0)))
         best = max(best, float(stats.binom.pmf(k, uses, 1 - two_points(size, s)) @ stick))
     return best
 
 
 @pytest.mark.parametrize(
-    ("size", "uses", "least", "most", "by_renyi"),
+    ("size", "uses", "least", "highest", "by_renyi"),
     [(0.2160, 64, 3.69, 3.70, 4.00), (1.198, 12, 9.90, 9.95, 11.2), (0.0618, 64, 0.915, 0.918, 1.0)],
 )
-def test_figures_of_the_derivation(size, uses, least, most, by_renyi):
+def test_figures_of_the_derivation(size, uses, least, highest, by_renyi):
     total = uses * Selection(epsilon=size).curve()
-    assert least <= total.epsilon(delta=DELTA) <= most
+    assert least <= total.epsilon(delta=DELTA) <= highest
     assert Curve(total.orders, total.rdp).epsilon(delta=DELTA) == pytest.approx(by_renyi, abs=0.03)
 
 
@@ -56,13 +56,13 @@ def test_one_use_has_a_closed_form(size):
     step, values = answers.followed_range(size)(1)
     for k in (0, 1, 7, 24, 47):
         with mpmath.workdps(40):
-            whole, start = mpmath.mpf(size), mpmath.mpf(step) * k
+            span, start = mpmath.mpf(size), mpmath.mpf(step) * k
 
-            def reached(s, whole=whole, start=start):
+            def reached(s, whole=span, start=start):
                 chance = (mpmath.exp(whole) - mpmath.exp(s)) / (mpmath.exp(whole) - 1)
                 return chance * (1 - mpmath.exp(start - s))
 
-            best = mpmath.exp((whole + start) / 2)  # where the derivative by e^s is 0
+            best = mpmath.exp((span + start) / 2)  # where the derivative by e^s is 0
             exact = reached(mpmath.log(best))
             assert exact <= values[k] <= exact * (1 + mpmath.mpf("2e-3")) + 1e-18
 
@@ -128,7 +128,7 @@ def test_no_pair_tells_more_than_the_gaussian_of_half_a_response(size):
 @pytest.mark.parametrize("size", [0.05, 0.9])
 def test_what_one_use_adds_to_a_gaussian_is_enough_and_hardly_too_much(size):
     law, start = Law(BOUNDED_RANGE, size), 32
-    each, before = limit.one(law, start), start * law.mu_squared
+    one_use, before = limit.one(law, start), start * law.mu_squared
 
     def gaussian(x, mu_squared):
         mu = math.sqrt(mu_squared)
@@ -137,15 +137,15 @@ def test_what_one_use_adds_to_a_gaussian_is_enough_and_hardly_too_much(size):
     x, s = np.linspace(0, 8 * math.sqrt(before), 200)[:, None], np.linspace(0, size, 333)
     p = two_points(size, s)
     after = (p * gaussian(x - s, before) + (1 - p) * gaussian(x + size - s, before)).max(axis=1)
-    assert (after <= gaussian(x[:, 0], before + each.mu_squared) + each.delta).all()
-    assert not (after <= gaussian(x[:, 0], before + 0.99 * each.mu_squared) + each.delta).all()
-    assert 0.249 < each.mu_squared / size**2 < 0.2555
+    assert (after <= gaussian(x[:, 0], before + one_use.mu_squared) + one_use.delta).all()
+    assert not (after <= gaussian(x[:, 0], before + 0.99 * one_use.mu_squared) + one_use.delta).all()
+    assert 0.249 < one_use.mu_squared / size**2 < 0.2555
 
 
 @pytest.mark.parametrize(("size", "uses", "mu"), [(0.2, 16, 0.4), (0.6, 5, 1.0), (0.1, 100, 0.3)])
 def test_choices_beside_a_gaussian_cost_more_than_one_loss_and_hardly_more(size, uses, mu):
-    both = tables.of((Law(BOUNDED_RANGE, size, uses), Law(GAUSSIAN, mu * mu)))
-    epsilon = both.epsilon(DELTA)
+    table = tables.of((Law(BOUNDED_RANGE, size, uses), Law(GAUSSIAN, mu * mu)))
+    epsilon = table.epsilon(DELTA)
     assert by_one_loss(size, uses, epsilon, mu) <= DELTA
     assert by_one_loss(size, uses, 0.98 * epsilon, mu) > DELTA
 
@@ -164,20 +164,20 @@ def test_ranges_of_any_size_compose_with_others_and_more_uses_cost_more(size):
 def test_choices_compose_with_every_other_kind_and_each_part_costs_something():
     laws = [Law(BOUNDED_RANGE, 0.2, 16), Law(BOUNDED_RANGE, 0.1, 8), Law(GAUSSIAN, 0.1), Law(PURE, 0.3, 2)]
     laws += [Law(ARGMAX, 0.03, 60), Law.sampled(0.05, 1.0)._replace(uses=30)]
-    whole = tables.of(tuple(sorted(laws))).epsilon(DELTA)
+    epsilon = tables.of(tuple(sorted(laws))).epsilon(DELTA)
     for law in laws:
-        rest = tuple(sorted(other for other in laws if other is not law))
-        assert tables.of(rest).epsilon(DELTA) < whole < tables.of(rest).epsilon(DELTA) + 3.0
+        fewer = tuple(sorted(member for member in laws if member is not law))
+        assert tables.of(fewer).epsilon(DELTA) < epsilon < tables.of(fewer).epsilon(DELTA) + 3.0
 
 
 def test_a_ledger_that_begins_with_choices_allows_more_of_them():
     choice, before = Selection(epsilon=0.25), RenyiFilter(epsilon=2.0, delta=DELTA)
     with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=DELTA)) as ledger:
-        most = next(n for n in range(1, 60) if not ledger.affords(choice, uses=n + 1))
-        ledger.charge(choice, uses=most, unit="row", simulation=False)
+        n_choices = next(n for n in range(1, 60) if not ledger.affords(choice, uses=n + 1))
+        ledger.charge(choice, uses=n_choices, unit="row", simulation=False)
         assert 1.9 < ledger.epsilon() <= 2.0
         assert ledger.affords(choice, uses=1) is False
-    assert not before.fits((most - 1) * choice.curve())
+    assert not before.fits((n_choices - 1) * choice.curve())
 
 
 def test_choices_of_the_worst_scores_reach_the_price():

@@ -44,13 +44,13 @@ def test_bounds_of_derivatives_hold_in_random_rectangles():
 
     for _ in range(20):
         t, u = low_t + wide_t * rng.random(300), low_u + wide_u * rng.random(300)
-        found = (
+        envelopes = (
             (slope(t + h, u) - slope(t - h, u)) / (2 * h),
             (curvature.wins(t, u + h) - 2 * curvature.wins(t, u) + curvature.wins(t, u - h)) / h**2,
             (slope(t + h, u) - 2 * slope(t, u) + slope(t - h, u)) / h**2,
             (slope(t, u + h) - 2 * slope(t, u) + slope(t, u - h)) / h**2,
         )
-        for value, bound in zip(found, bounds, strict=True):
+        for value, bound in zip(envelopes, bounds, strict=True):
             assert (np.abs(value) <= bound * (1 + 1e-3) + 1e-5).all()
 
 
@@ -107,13 +107,21 @@ def test_a_pair_that_is_largest_only_between_the_places_where_it_is_tried_counts
     for kink in range(kernels.APART):
         x = np.arange(-reach - kink, points + reach + kernels.APART) * step
         every = np.maximum(0.0, 1 - np.exp(x))
-        few = every.copy()
+        subset = every.copy()
         following = answers.Recursion(pairs, step=step, reach=reach)
         following._few = np.array([1])
-        following.advance(few, reach + points)
-        way, used = following._way, following._used
-        kernels.advance(every, reach, reach + points, way.offsets, way.weights, used, way.constants)
-        np.testing.assert_allclose(few, every, rtol=1e-14)
+        following.advance(subset, reach + points)
+        plain_way, plain_used = following._way, following._used
+        kernels.advance(
+            every,
+            reach,
+            reach + points,
+            plain_way.offsets,
+            plain_way.weights,
+            plain_used,
+            plain_way.constants,
+        )
+        np.testing.assert_allclose(subset, every, rtol=1e-14)
 
 
 @pytest.mark.parametrize("kind", [ARGMAX, SCREEN])
@@ -121,14 +129,22 @@ def test_the_first_answers_are_those_of_all_pairs_at_every_point(kind):
     family = families.argmax_family if kind == ARGMAX else families.screen_family
     shift, reach, points, step = 0.05, 520, 240, 0.05 * 0.05
     following = answers.Recursion(family(shift), step=step, reach=reach)
-    way, used = following._way, following._used
+    plain_way, plain_used = following._way, following._used
     values = gaussian_deltas(np.arange(points + reach + kernels.APART) * step, shift)
     for _ in range(3):
-        few = mirrored(values, step, reach)
-        every = few.copy()
-        following.advance(few, reach + points)
-        kernels.advance(every, reach, reach + points, way.offsets, way.weights, used, way.constants)
-        np.testing.assert_allclose(few, every, rtol=1e-12)
+        subset = mirrored(values, step, reach)
+        every = subset.copy()
+        following.advance(subset, reach + points)
+        kernels.advance(
+            every,
+            reach,
+            reach + points,
+            plain_way.offsets,
+            plain_way.weights,
+            plain_used,
+            plain_way.constants,
+        )
+        np.testing.assert_allclose(subset, every, rtol=1e-12)
         values = every[reach:]
 
 
@@ -167,44 +183,46 @@ def test_the_envelope_exceeds_what_random_laws_add_to_exponential_kinks():
         assert (np.log((kinks / odds @ gains).max(axis=1)) <= above).all()
         for slope in (-steepest, -steepest * rng.random(), 0.0):
             kinks = np.exp((slope / shift + 0.5) * j * step - curve / shift**2 * (j * step) ** 2 / 2)
-            most = math.exp(np.polynomial.polynomial.polyval((slope / steepest) ** 2, polynomial))
+            steepest_ratio = math.exp(np.polynomial.polynomial.polyval((slope / steepest) ** 2, polynomial))
             added = []
             for _ in range(60):
                 p, q = argmax_law(rng.uniform(-2, 2), rng.uniform(-0.5, 3), shift)
                 side = np.where(j > 0, 1, -1)[:, None] * (q - odds[:, None] * p)
                 added.append(float((kinks / odds * np.maximum(0.0, side).sum(axis=1)).sum()))
-            assert max(added) <= most
-            assert max(added) > 0.9 * most
+            assert max(added) <= steepest_ratio
+            assert max(added) > 0.9 * steepest_ratio
 
 
 def test_a_guess_is_raised_to_all_that_one_answer_may_add(monkeypatch):
-    guessed, needed, taken = [], [], []
+    guessed, needed, additions = [], [], []
     guess, take, fit = kernels.boxed, kernels.taken, kernels.scaled
     monkeypatch.setattr(kernels, "boxed", lambda *kinks: kept(guessed, guess(*kinks)))
-    monkeypatch.setattr(kernels, "taken", lambda kinks, added, *rest: take(kinks, kept(taken, added), *rest))
+    monkeypatch.setattr(
+        kernels, "taken", lambda kinks, added, *arguments: take(kinks, kept(additions, added), *arguments)
+    )
     monkeypatch.setattr(
         kernels, "scaled", lambda polynomial, logs, scale: fit(polynomial, kept(needed, logs), scale)
     )
     tables.of((Law(ARGMAX, 1 / 25.0, 34),))
-    assert len(guessed) == len(needed) == len(taken) >= 5
-    for before, logs, after in zip(guessed, needed, taken, strict=True):
+    assert len(guessed) == len(needed) == len(additions) >= 5
+    for before, logs, after in zip(guessed, needed, additions, strict=True):
         assert (np.log(after / before) >= logs).all()
 
 
-def kept(seen, array):
-    seen.append(array.copy())
+def kept(arrays, array):
+    arrays.append(array.copy())
     return array
 
 
 def test_a_state_that_is_not_log_concave_is_refused(monkeypatch):
-    seen = []
-    whole = kernels.shape
+    arrays = []
+    plain_shape = kernels.shape
 
     def dented(logs, step):
-        seen.append(len(logs))
-        return (1.0, *whole(logs, step)[1:])
+        arrays.append(len(logs))
+        return (1.0, *plain_shape(logs, step)[1:])
 
     monkeypatch.setattr(kernels, "shape", dented)
     total = 30 * gnmax(40.0)
     assert total.epsilon(delta=DELTA) < 0.57  # one by one instead
-    assert seen
+    assert arrays

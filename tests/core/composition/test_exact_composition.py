@@ -45,7 +45,7 @@ def test_the_best_strategy_comes_within_one_percent_of_epsilon(n, points):
 
 
 @pytest.mark.parametrize(
-    ("n", "least", "most"),
+    ("n", "least", "highest"),
     [
         (30, 0.5, 0.5645),
         pytest.param(100, 1.0665, 1.072, marks=pytest.mark.slow),
@@ -54,8 +54,8 @@ def test_the_best_strategy_comes_within_one_percent_of_epsilon(n, points):
         (1000, 3.84, 3.87),
     ],
 )
-def test_figures_of_the_prototype(n, least, most):
-    assert least <= (n * GNMax(sigma=40.0).curve(bound="exact")).epsilon(delta=DELTA) <= most
+def test_figures_of_the_prototype(n, least, highest):
+    assert least <= (n * GNMax(sigma=40.0).curve(bound="exact")).epsilon(delta=DELTA) <= highest
 
 
 def test_a_screen_costs_less_than_its_gaussian_and_its_renyi_price():
@@ -70,11 +70,11 @@ def test_epsilon_and_delta_are_inverse():
 
 
 def test_a_screen_with_noise_on_every_count_composes_exactly_and_holds_for_small_votes():
-    each = Threshold(at=3, sigma=5.0, noise="every")
-    assert each.curve(bound="exact").laws == (Law(SCREEN, up(1 / 5.0)),)
-    pairs = laws_of(each, [[i, j, 4 - i - j] for i in range(5) for j in range(5 - i)])
+    screen = Threshold(at=3, sigma=5.0, noise="every")
+    assert screen.curve(bound="exact").laws == (Law(SCREEN, up(1 / 5.0)),)
+    pairs = laws_of(screen, [[i, j, 4 - i - j] for i in range(5) for j in range(5 - i)])
     epsilons = np.array([0.0, 0.2, 0.5])
-    total = 2 * each.curve(bound="exact")
+    total = 2 * screen.curve(bound="exact")
     reached = played([pairs], np.exp(epsilons), (2,))
     assert (reached <= [total.delta(epsilon=e) for e in epsilons]).all()
 
@@ -85,9 +85,9 @@ def test_a_screen_with_noise_on_every_count_composes_exactly_and_holds_for_small
 def test_a_gaussian_beside_answers_costs_more_than_either_and_less_than_two_gaussians():
     answers = 40 * gnmax(30.0)
     release = Curve.gaussian(sensitivity=1.0, sigma=8.0, moves="ballot")
-    both = (answers + release).epsilon(delta=DELTA)
-    assert max(answers.epsilon(delta=DELTA), release.epsilon(delta=DELTA)) < both
-    assert both < alone(answers + release).epsilon(delta=DELTA)
+    epsilon = (answers + release).epsilon(delta=DELTA)
+    assert max(answers.epsilon(delta=DELTA), release.epsilon(delta=DELTA)) < epsilon
+    assert epsilon < alone(answers + release).epsilon(delta=DELTA)
 
 
 def test_gaussian_and_pure_parts_agree_with_dp_accounting():
@@ -97,13 +97,13 @@ def test_gaussian_and_pure_parts_agree_with_dp_accounting():
     laws = (Law(ARGMAX, 0.02, 2), Law(GAUSSIAN, 0.25), Law(PURE, 0.3, 2))
     ours = tables.of(tuple(sorted(laws)))
     pure = pld.from_privacy_parameters(_parameters(0.3), value_discretization_interval=1e-4).self_compose(2)
-    least, most = (
+    least, largest = (
         pld.from_gaussian_mechanism(mu_squared**-0.5, value_discretization_interval=1e-4).compose(pure)
         for mu_squared in (0.25, 0.25 + 4 * 0.02**2)
     )
     for epsilon in (0.5, 1.0, 2.0):
         assert least.get_delta_for_epsilon(epsilon) * (1 - 1e-3) <= ours.delta(epsilon)
-        assert ours.delta(epsilon) <= most.get_delta_for_epsilon(epsilon) * 1.002
+        assert ours.delta(epsilon) <= largest.get_delta_for_epsilon(epsilon) * 1.002
 
 
 def _parameters(epsilon):
@@ -113,9 +113,9 @@ def _parameters(epsilon):
 
 
 def test_where_a_law_is_not_known_the_other_bounds_count():
-    known, unknown = 20 * gnmax(20.0), alone(gnmax(20.0))
-    assert (known + unknown).laws is None
-    assert (known + unknown).epsilon(delta=DELTA) == alone(known + unknown).epsilon(delta=DELTA)
+    composed, unknown = 20 * gnmax(20.0), alone(gnmax(20.0))
+    assert (composed + unknown).laws is None
+    assert (composed + unknown).epsilon(delta=DELTA) == alone(composed + unknown).epsilon(delta=DELTA)
 
 
 def test_a_curve_remembers_its_laws_in_json_and_old_records_open():
@@ -144,16 +144,16 @@ MECHANISMS = [
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 def test_the_default_price_is_never_above_the_renyi_price_and_grows_with_answers(mechanism):
-    each = mechanism.curve()
+    screen = mechanism.curve()
     before = 0.0
     for n in (1, 2, 20):
-        spent = (n * each).epsilon(1e-5)
-        assert before < spent <= (n * alone(each)).epsilon(1e-5)
+        spent = (n * screen).epsilon(1e-5)
+        assert before < spent <= (n * alone(screen)).epsilon(1e-5)
         before = spent
 
 
 def test_confident_and_its_parts_cost_the_same():
     screen, argmax = Threshold(at=100, sigma=90.0), GNMax(sigma=30.0)
-    whole, parts = Confident(screen=screen, argmax=argmax).curve(), screen.curve() + argmax.curve()
-    assert whole == parts
-    assert (40 * whole).epsilon(1e-5) == (40 * screen.curve() + 40 * argmax.curve()).epsilon(1e-5)
+    combined, parts = Confident(screen=screen, argmax=argmax).curve(), screen.curve() + argmax.curve()
+    assert combined == parts
+    assert (40 * combined).epsilon(1e-5) == (40 * screen.curve() + 40 * argmax.curve()).epsilon(1e-5)

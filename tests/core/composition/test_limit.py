@@ -34,15 +34,15 @@ def test_one_answer_beside_a_gaussian_tells_no_more_than_a_larger_gaussian(kind,
     shift, part = math.sqrt(law.mu_squared), limit.one(law, start)
     before = start * law.mu_squared
     x = np.linspace(-5, 7, 121) * math.sqrt(before)
-    most = gaussian(x, math.sqrt(before + part.mu_squared)) + part.delta
+    ceiling = gaussian(x, math.sqrt(before + part.mu_squared)) + part.delta
     rng, closest = np.random.default_rng(6), 0.0
     places = [(0.0, 1.1), (shift / 2, 1.1), (0.0, 9.0), *rng.uniform([-5, -3], [5, 6], (200, 2))]
     for t, u in places:
         p, q = law_at(t, u, shift)
-        told = (p * gaussian(x[:, None] + np.log(q / p), math.sqrt(before))).sum(axis=1)
-        assert (told <= most + 1e-15).all()
-        grown = told - gaussian(x, math.sqrt(before))
-        closest = max(closest, (grown / (most - gaussian(x, math.sqrt(before))))[60])
+        delta = (p * gaussian(x[:, None] + np.log(q / p), math.sqrt(before))).sum(axis=1)
+        assert (delta <= ceiling + 1e-15).all()
+        grown = delta - gaussian(x, math.sqrt(before))
+        closest = max(closest, (grown / (ceiling - gaussian(x, math.sqrt(before))))[60])
     assert closest > 0.85  # the most of one law in the middle, where the largest of all x counts
 
 
@@ -56,17 +56,17 @@ def test_a_larger_gaussian_lies_above_its_function_between_the_grid_points_too()
     """A piecewise linear function which touches a Gaussian from above at its kinks."""
     step, mu = 0.05, 0.7
     values = gaussian(np.arange(140) * step, mu)
-    found = limit.larger_gaussian(values, step, least=0.4 * mu**2, highest=2 * mu**2)
+    gaussians = limit.larger_gaussian(values, step, least=0.4 * mu**2, highest=2 * mu**2)
     with mpmath.workdps(40):
         for i, share in itertools.product((0, 3, 40, 90), (0.0, 0.25, 0.5, 0.9)):
             low, high = mpmath.exp(i * mpmath.mpf(step)), mpmath.exp((i + 1) * mpmath.mpf(step))
             odds = low + share * (high - low)
             chord = values[i] + share * (values[i + 1] - values[i])
-            root = mpmath.sqrt(found.mu_squared)
+            root = mpmath.sqrt(gaussians.mu_squared)
             z = mpmath.log(odds) / root
             above = mpmath.ncdf(root / 2 - z) - odds * mpmath.ncdf(-z - root / 2)
-            assert above + found.delta >= chord
-    assert found.mu_squared < 1.01 * mu**2
+            assert above + gaussians.delta >= chord
+    assert gaussians.mu_squared < 1.01 * mu**2
     assert limit.larger_gaussian(values, step, least=0.4 * mu**2, highest=0.99 * mu**2) is None
 
 
@@ -110,18 +110,18 @@ def test_no_adaptive_strategy_of_confident_questions_exceeds_delta(n):
     pairs = laws_of(QUESTION, counts)[:: 1 if n < 3 else 3]
     epsilons = np.array([0.0, 0.2, 0.5, 1.0])
     reached = played([pairs], np.exp(epsilons), (n,))
-    promised = np.array([(n * exact(QUESTION)).delta(epsilon=each) for each in epsilons])
+    promised = np.array([(n * exact(QUESTION)).delta(epsilon=epsilon) for epsilon in epsilons])
     assert (reached <= promised).all()
 
 
 def losses(p, q, n, grid):
     """The law of the summed log ratio of n equal answers, rounded down on a grid; at least that is lost."""
     at = np.floor(np.log(p / q) / grid).astype(int)
-    one = np.zeros(at.max() - at.min() + 1)
-    np.add.at(one, at - at.min(), p)
-    size = 1 << (n * (one.size - 1) + 1).bit_length()
-    whole = np.maximum(np.fft.irfft(np.fft.rfft(one, size) ** n, size), 0.0)
-    return n * at.min(), whole
+    law = np.zeros(at.max() - at.min() + 1)
+    np.add.at(law, at - at.min(), p)
+    size = 1 << (n * (law.size - 1) + 1).bit_length()
+    composed = np.maximum(np.fft.irfft(np.fft.rfft(law, size) ** n, size), 0.0)
+    return n * at.min(), composed
 
 
 def test_screens_and_answers_in_turn_stay_below_and_come_within_three_percent():
@@ -136,11 +136,11 @@ def test_screens_and_answers_in_turn_stay_below_and_come_within_three_percent():
         strict=True,
     )
     size = 1 << (laws[0].size + laws[1].size).bit_length()
-    both = np.fft.irfft(np.fft.rfft(laws[0], size) * np.fft.rfft(laws[1], size), size)
+    joint = np.fft.irfft(np.fft.rfft(laws[0], size) * np.fft.rfft(laws[1], size), size)
     lost = (sum(starts) + np.arange(size)) * grid
 
     def told(epsilon):
-        return float((np.maximum(both, 0.0) * np.maximum(0.0, -np.expm1(epsilon - lost))).sum())
+        return float((np.maximum(joint, 0.0) * np.maximum(0.0, -np.expm1(epsilon - lost))).sum())
 
     assert told(price) <= DELTA
     assert told(0.97 * price) > DELTA
@@ -157,10 +157,10 @@ def test_confident_costs_less_than_its_renyi_price_and_more_than_its_answers():
     "n", [20, pytest.param(100, marks=pytest.mark.slow), pytest.param(400, marks=pytest.mark.slow)]
 )
 def test_two_families_in_turn_cost_hardly_more_than_one(n):
-    one, other = GNMax(sigma=40.0).curve(), GNMax(sigma=40.0 * (1 + 1e-9)).curve()
-    alone, both = (2 * n * one).epsilon(DELTA), (n * (one + other)).epsilon(DELTA)
-    assert alone <= both * (1 + 1e-6)
-    assert both < 1.07 * alone
+    first, second = GNMax(sigma=40.0).curve(), GNMax(sigma=40.0 * (1 + 1e-9)).curve()
+    alone, mixed = (2 * n * first).epsilon(DELTA), (n * (first + second)).epsilon(DELTA)
+    assert alone <= mixed * (1 + 1e-6)
+    assert mixed < 1.07 * alone
 
 
 @pytest.mark.parametrize(("kind", "law_at"), [(ARGMAX, argmax_law), (SCREEN, screen_law)])
@@ -175,9 +175,9 @@ def test_a_family_that_is_rounded_up_tells_no_less(kind, law_at, sigma):
     for start in limit._TABLED:
         part, before = limit.one(node, start), start * node.mu_squared
         x = np.linspace(-3, 5, 41) * math.sqrt(before)
-        told = (p * gaussian(x[:, None] + np.log(q / p), math.sqrt(before))).sum(axis=1)
-        most = gaussian(x, math.sqrt(before + part.mu_squared)) + part.delta
-        assert (told <= most + 1e-15).all()
+        delta = (p * gaussian(x[:, None] + np.log(q / p), math.sqrt(before))).sum(axis=1)
+        ceiling = gaussian(x, math.sqrt(before + part.mu_squared)) + part.delta
+        assert (delta <= ceiling + 1e-15).all()
     assert part.mu_squared < 0.7 * law.mu_squared  # and less than the Gaussian that dominates it
 
 
@@ -193,8 +193,8 @@ def test_what_is_beyond_the_tables_is_a_gaussian():
 @pytest.mark.parametrize(("kind", "column"), [(ARGMAX, 150), (SCREEN, 7), (SCREEN, 235)])
 def test_the_tables_are_what_is_computed(kind, column, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    held = np.rint(limit._shares(kind)[limit.node(column)] * limit._FULL).astype(int)
-    assert np.abs(limit.tabulate(kind, column).astype(int) - held).max() <= 1  # another libm
+    table = np.rint(limit._shares(kind)[limit.node(column)] * limit._FULL).astype(int)
+    assert np.abs(limit.tabulate(kind, column).astype(int) - table).max() <= 1  # another libm
 
 
 def test_sixty_four_noises_cost_less_than_by_renyi_and_no_less_than_as_many_answers_of_the_mildest():

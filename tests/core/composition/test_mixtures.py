@@ -30,29 +30,31 @@ def told(law, *, epsilon):
     return tables.of((law,)).delta(epsilon)
 
 
-def exactly_told_by_responses(n_classes, own, n, epsilon):
+def exactly_told_by_responses(n_classes, epsilon_of_one, n, epsilon):
     """Every number of true answers and of the one other that tells something, in multi-precision."""
     with mpmath.workdps(30):
-        other = 1 / (mpmath.exp(own) + n_classes - 1)
-        true, rest = other * mpmath.exp(own), other * (n_classes - 2)
-        found = mpmath.mpf(0)
+        false = 1 / (mpmath.exp(epsilon_of_one) + n_classes - 1)
+        true, remainder = false * mpmath.exp(epsilon_of_one), false * (n_classes - 2)
+        delta = mpmath.mpf(0)
         for i in range(n + 1):
             for j in range(n + 1 - i if n_classes > 2 else 1):
                 last = n - i - j
                 places = (i, j, last) if n_classes > 2 else (i, last, 0)
                 ways = mpmath.binomial(n, places[0]) * mpmath.binomial(n - places[0], places[1])
-                both = ways * (rest ** places[2] if places[2] else 1)
-                p, q = (both * a ** places[0] * b ** places[1] for a, b in ((true, other), (other, true)))
-                found += max(mpmath.mpf(0), p - mpmath.exp(epsilon) * q)
-        return float(found)
+                n_ways = ways * (remainder ** places[2] if places[2] else 1)
+                p, q = (n_ways * a ** places[0] * b ** places[1] for a, b in ((true, false), (false, true)))
+                delta += max(mpmath.mpf(0), p - mpmath.exp(epsilon) * q)
+        return float(delta)
 
 
-@pytest.mark.parametrize(("n_classes", "own", "n"), [(2, 0.3, 12), (10, 1.0, 8), (3, 0.05, 20), (2, 4.0, 5)])
-def test_responses_compose_as_by_enumeration(n_classes, own, n):
-    law = Law.response(n_classes, own)._replace(uses=n)
+@pytest.mark.parametrize(
+    ("n_classes", "epsilon_of_one", "n"), [(2, 0.3, 12), (10, 1.0, 8), (3, 0.05, 20), (2, 4.0, 5)]
+)
+def test_responses_compose_as_by_enumeration(n_classes, epsilon_of_one, n):
+    law = Law.response(n_classes, epsilon_of_one)._replace(uses=n)
     for share in (0.0, 0.11, 0.35, 0.77):
-        exact = exactly_told_by_responses(n_classes, own, n, share * n * own)
-        bound = told(law, epsilon=share * n * own)
+        exact = exactly_told_by_responses(n_classes, epsilon_of_one, n, share * n * epsilon_of_one)
+        bound = told(law, epsilon=share * n * epsilon_of_one)
         assert exact <= bound <= exact * (1 + 2e-2) + 1e-12
 
 
@@ -60,8 +62,8 @@ def test_responses_compose_as_by_enumeration(n_classes, own, n):
 def test_the_gaussian_that_dominates_a_pure_part_is_never_the_smaller_one(epsilon):
     with mpmath.workdps(300):
         half = mpmath.sqrt(mpmath.mpf(Law(PURE, epsilon).mu_squared)) / 2
-        most = mpmath.erfc(half / mpmath.sqrt(2)) / 2  # what the Gaussian leaves below one half
-        assert most <= 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
+        tail = mpmath.erfc(half / mpmath.sqrt(2)) / 2  # what the Gaussian leaves below one half
+        assert tail <= 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
         less = half * (1 - mpmath.mpf("1e-8"))
         assert mpmath.erfc(less / mpmath.sqrt(2)) / 2 > 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
 
@@ -121,12 +123,12 @@ def test_masses_of_losses_add_up_and_lie_in_their_cells(law, step):
 COUNTS = [[4, 0, 0], [2, 2, 0], [3, 1, 0], [1, 1, 2]]
 
 
-@pytest.mark.parametrize(("sigma", "scale", "own"), [(4.0, 3.0, 0.4), (7.0, 1.5, 1.2)])
-def test_no_strategy_over_argmaxes_laplace_argmaxes_and_responses_exceeds_delta(sigma, scale, own):
+@pytest.mark.parametrize(("sigma", "scale", "epsilon_of_one"), [(4.0, 3.0, 0.4), (7.0, 1.5, 1.2)])
+def test_no_strategy_over_argmaxes_laplace_argmaxes_and_responses_exceeds_delta(sigma, scale, epsilon_of_one):
     argmaxes, noisy = laws_of(GNMax(sigma=sigma), COUNTS), laws_of(LNMax(scale=scale), COUNTS[1:])
-    true, other = (1 / (1 + 2 * math.exp(-own)), 1 / (math.exp(own) + 2))
-    response = np.array([[[true, other, other], [other, true, other]]])
-    total = (Law(ARGMAX, up(1 / sigma), 1), *LNMax(scale=scale).curve().laws, Law.response(3, own))
+    true, false = (1 / (1 + 2 * math.exp(-epsilon_of_one)), 1 / (math.exp(epsilon_of_one) + 2))
+    response = np.array([[[true, false, false], [false, true, false]]])
+    total = (Law(ARGMAX, up(1 / sigma), 1), *LNMax(scale=scale).curve().laws, Law.response(3, epsilon_of_one))
     reached = played((argmaxes, noisy, response), np.exp(EPSILONS), (1, 1, 1))
     promised = np.array([tables.of(total).delta(epsilon) for epsilon in EPSILONS])
     assert (reached <= promised).all()
@@ -135,11 +137,13 @@ def test_no_strategy_over_argmaxes_laplace_argmaxes_and_responses_exceeds_delta(
 
 @pytest.mark.parametrize("pure_uses", [1, 64, 65, 300])
 def test_beside_an_argmax_pure_parts_cost_no_less_than_alone_and_more_parts_cost_more(pure_uses):
-    some = Law(PURE, 0.01, pure_uses)
-    both = tables.of(tuple(sorted((Law(ARGMAX, 0.05, 30), some)))).epsilon(1e-5)
-    more = tables.of(tuple(sorted((Law(ARGMAX, 0.05, 30), some._replace(uses=pure_uses + 1))))).epsilon(1e-5)
+    pure = Law(PURE, 0.01, pure_uses)
+    joint = tables.of(tuple(sorted((Law(ARGMAX, 0.05, 30), pure)))).epsilon(1e-5)
+    further = tables.of(tuple(sorted((Law(ARGMAX, 0.05, 30), pure._replace(uses=pure_uses + 1))))).epsilon(
+        1e-5
+    )
     alone = tables.of((Law(ARGMAX, 0.05, 30),)).epsilon(1e-5)
-    assert max(alone, tables.of((some, Law(PURE, 1e-9))).epsilon(1e-5)) < both < more
+    assert max(alone, tables.of((pure, Law(PURE, 1e-9))).epsilon(1e-5)) < joint < further
 
 
 # Skellam noise -------------------------------------------------------------------------------------------
@@ -153,20 +157,20 @@ def test_skellam_counts_cost_hardly_more_than_by_convolution(sigma, n):
     step = 1e-4
     places, masses = np.rint(loss / step).astype(int), p[1:]
     once = np.bincount(places - places.min(), weights=masses)
-    whole, start = np.array([1.0]), 0
+    convolution, start = np.array([1.0]), 0
     for _ in range(2 * n):  # two counts of each row
-        whole, start = np.maximum(0.0, fftconvolve(whole, once)), start + places.min()
-    found = (start + np.arange(whole.size)) * step
+        convolution, start = np.maximum(0.0, fftconvolve(convolution, once)), start + places.min()
+    found = (start + np.arange(convolution.size)) * step
     total = n * SkellamMax(sigma=sigma).curve()
     for epsilon in (0.1, 0.5):
-        exact = float((whole * np.maximum(0.0, -np.expm1(epsilon - found))).sum())
+        exact = float((convolution * np.maximum(0.0, -np.expm1(epsilon - found))).sum())
         assert 0.99 * exact <= tables.of(total.laws).delta(epsilon) <= 1.15 * exact
 
 
 def test_skellam_noise_beside_argmaxes_is_a_gaussian_of_hardly_more():
     argmaxes, counts = 100 * GNMax(sigma=40.0).curve(), 20 * SkellamMax(sigma=40.0).curve()
     like_it = replace(counts, laws=(Law("gaussian", 20 * 2 / 40.0**2),))
-    ours, least = ((argmaxes + each).epsilon(1e-5) for each in (counts, like_it))
+    ours, least = ((argmaxes + release).epsilon(1e-5) for release in (counts, like_it))
     assert least <= ours <= 1.001 * least
     assert ours < 0.95 * replace(argmaxes + counts, laws=None).epsilon(1e-5)
 
@@ -188,11 +192,11 @@ def test_mechanisms_name_their_laws():
     assert PriorResponse(prior=rows, epsilon=1.0).curve().laws == (Law(PURE, 1.0),)
     assert OneHotLaplace(n_classes=3, scale=2.0).curve().laws == (Law(PURE, 1.0),)
     assert LNMax(scale=20.0).curve().laws == (Law(LAPLACE_COUNT, up(1 / 20), 2),)
-    for each in (
+    for mechanism in (
         OneHotGaussian(n_classes=3, sigma=2.0),
         SkellamSum(sigma=9.0, l1=1.0, l2=1.0),
         NoisyCounts(sigma=9.0),
     ):
-        curve = each.curve()
+        curve = mechanism.curve()
         assert curve.laws == (Law("gaussian", curve.mu_squared),)
     assert [law.uses for law in SkellamMax(sigma=9.0, changed=3).curve().laws] == [3]

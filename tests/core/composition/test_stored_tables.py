@@ -32,8 +32,8 @@ def test_a_file_that_is_not_as_written_is_not_used(tmp_path, harm):
         path.chmod(0o666)
     else:
         stored.save("other", np.ones(5))
-        (other,) = set(path.parent.iterdir()) - {path}
-        other.replace(path)
+        (temporary,) = set(path.parent.iterdir()) - {path}
+        temporary.replace(path)
     assert stored.load("name") is None
 
 
@@ -55,6 +55,6 @@ def test_beyond_its_limit_the_folder_forgets_what_was_used_longest_ago(tmp_path,
     assert stored.load(names[0]) is not None  # which is a use
     looks = next(name for name in map(str, range(200)) if stored._path(name).name.startswith("0"))
     stored.save(looks, np.ones(3))
-    kept = [name for name in (*names, looks) if stored.load(name) is not None]
-    assert kept == [names[0], names[3], names[4], looks]
+    survivors = [name for name in (*names, looks) if stored.load(name) is not None]
+    assert survivors == [names[0], names[3], names[4], looks]
     assert len(list(folder.iterdir())) == 4

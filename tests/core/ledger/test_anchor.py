@@ -113,10 +113,10 @@ class TestACrash:
     @pytest.mark.parametrize("cut", [0, 1, 40, 100])
     def test_in_the_write_of_the_anchor_leaves_the_one_before(self, charged, anchor, cut):
         charged(3)
-        whole = bytearray(anchor.read_bytes())
-        newest = whole.index(b"anchor 3") // 4096 * 4096
-        whole[newest + cut : newest + 4096] = bytes(4096 - cut)
-        anchor.write_bytes(whole)
+        content = bytearray(anchor.read_bytes())
+        newest = content.index(b"anchor 3") // 4096 * 4096
+        content[newest + cut : newest + 4096] = bytes(4096 - cut)
+        anchor.write_bytes(content)
         assert Anchor(anchor, Seal(None)).read()[0] == 2
         charged(1)
         assert Anchor(anchor, Seal(None)).read()[0] == 4
@@ -148,13 +148,13 @@ def test_it_needs_a_directory(path, budget, tmp_path):
 
 
 def test_it_never_goes_back(anchor):
-    one, two = Anchor(anchor, Seal(None)), Anchor(anchor, Seal(None))
-    one.write(5, bytes(32))
-    two.write(7, bytes(32))
+    first, second = Anchor(anchor, Seal(None)), Anchor(anchor, Seal(None))
+    first.write(5, bytes(32))
+    second.write(7, bytes(32))
     written = anchor.read_bytes()
-    one.write(6, bytes(32))
+    first.write(6, bytes(32))
     assert anchor.read_bytes() == written
-    assert one.read() == two.read() == (7, bytes(32))
+    assert first.read() == second.read() == (7, bytes(32))
 
 
 def test_a_quick_start_reads_from_the_last_record_of_totals_on(charged, path, anchor, monkeypatch):
@@ -262,10 +262,10 @@ class TestAQuickStart:
         monkeypatch.setattr(history, "SNAPSHOT_EVERY", 4)
         with Ledger(path, budget=budget, anchor=anchor) as ledger:
             ledger.grant("ann", budget_epsilon=1.0)
-            asked = [ask(f"k{n}", sigma=100.0, answer=n) for n in range(6)]
-            for each in asked:
-                ledger.charge_each([each])
-        return asked
+            charges = [ask(f"k{n}", sigma=100.0, answer=n) for n in range(6)]
+            for charge in charges:
+                ledger.charge_each([charge])
+        return charges
 
     def test_never_hands_out_an_old_answer_that_was_changed(self, old, path, anchor):
         tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 2")
@@ -299,9 +299,9 @@ class TestAQuickStart:
     def test_without_an_anchor_is_for_reading_alone_and_checks_what_it_reads(self, old, path):
         with pytest.raises(ValueError, match=r"verify=False needs read_only=True"):
             Ledger(path, verify=False)
-        with Ledger(path) as whole, Ledger(path, read_only=True, verify=False) as quick:
-            assert quick.entries() == whole.entries()
-            assert (quick.spent(), quick.head, quick.kinds()) == (whole.spent(), whole.head, whole.kinds())
+        with Ledger(path) as full, Ledger(path, read_only=True, verify=False) as quick:
+            assert quick.entries() == full.entries()
+            assert (quick.spent(), quick.head, quick.kinds()) == (full.spent(), full.head, full.kinds())
         tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 2")
         with Ledger(path, read_only=True, verify=False) as quick:
             assert [entry.seq for entry in quick.entries(after=2)] == [3, 4, 5, 6, 7]
@@ -320,8 +320,8 @@ def test_no_write_grows_the_file_which_could_leave_rubbish_there_after_a_power_c
     for seq in (0, 1, 2):
         anchor.write(seq, bytes(32))
         assert anchor.path.stat().st_size == size > 0
-    other = tmp_path / "notes.txt"
-    other.write_text("of somebody else")
+    notes = tmp_path / "notes.txt"
+    notes.write_text("of somebody else")
     with pytest.raises(LedgerError, match="belongs to another ledger"):
-        Anchor(other, Seal(None)).read()
-    assert other.read_text() == "of somebody else"
+        Anchor(notes, Seal(None)).read()
+    assert notes.read_text() == "of somebody else"

@@ -23,15 +23,15 @@ def priced():
 @pytest.fixture
 def conversions(monkeypatch):
     """How often a total was turned into a decision."""
-    made = []
+    conversions_made = []
     allows = Budget.allows
 
     def counted(budget, total):
-        made.append(total)
+        conversions_made.append(total)
         return allows(budget, total)
 
     monkeypatch.setattr(Budget, "allows", counted)
-    return made
+    return conversions_made
 
 
 def spend(account, cost, reserve=None):
@@ -138,8 +138,8 @@ def test_totals_of_many_prices_are_added_up_exactly(priced):
     )
     for n in range(30):
         cost = priced(100.0 + n)
-        for each in (account, plain):
-            each.take(cost, uses=n)
+        for balance in (account, plain):
+            balance.take(cost, uses=n)
         account.settle()
     assert len(account._owed) <= history._PRICES
     assert account.after() == plain.after()
@@ -150,14 +150,14 @@ def test_totals_of_many_prices_are_added_up_exactly(priced):
 def test_charges_in_a_row_are_as_many_as_were_left(gaussian, adaptive):
     price = gaussian(20.0)
     with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5, adaptive=adaptive)) as ledger:
-        left = ledger.uses_left(price)
-        for _ in range(left):
+        uses_left = ledger.uses_left(price)
+        for _ in range(uses_left):
             ledger.charge(price, uses=1, unit="row", simulation=False)
         with pytest.raises(BudgetExceeded):
             ledger.charge(price, uses=1, unit="row", simulation=False)
         entries = ledger.entries()
-        assert len(entries) == left
-        exact = [(n * price.curve()).epsilon(1e-5) for n in (1, 2, 10, left)]
-        recorded = [entries[n - 1].epsilon_after for n in (1, 2, 10, left)]
+        assert len(entries) == uses_left
+        exact = [(n * price.curve()).epsilon(1e-5) for n in (1, 2, 10, uses_left)]
+        recorded = [entries[n - 1].epsilon_after for n in (1, 2, 10, uses_left)]
         assert recorded[:3] == pytest.approx(exact[:3], abs=1e-12)
         assert exact[3] - 1e-12 <= recorded[3] <= exact[3] + 0.02

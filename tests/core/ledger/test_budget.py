@@ -48,10 +48,10 @@ def test_errors_keep_what_they_carry_on_the_way_from_another_process():
 @pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.3, 2.7, 3.3333, 7.1, 40.0])
 def test_a_price_of_exactly_epsilon_fits_and_hardly_more_does_not(epsilon):
     pure = RandomizedResponse(n_classes=10, epsilon=epsilon)
-    more = RandomizedResponse(n_classes=10, epsilon=min(40.0, epsilon * (1 + 1e-13)))
+    larger = RandomizedResponse(n_classes=10, epsilon=min(40.0, epsilon * (1 + 1e-13)))
     labels = Private([1, 2, 3], Adjacency.one_label())
-    for asked, fits in ((pure, True), (more, more == pure)):
+    for mechanism, fits in ((pure, True), (larger, larger == pure)):
         with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:
             with contextlib.nullcontext() if fits else pytest.raises(BudgetExceeded):
-                release(asked, labels, ledger=ledger)
+                release(mechanism, labels, ledger=ledger)
             assert ledger.count() == fits

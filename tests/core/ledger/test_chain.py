@@ -30,13 +30,13 @@ def wholes(cost):
 @given(low=costs, high=costs, mu_squared=costs, slack=slacks)
 def test_a_price_is_rounded_up_by_less_than_one_unit(low, high, mu_squared, slack):
     _, cost = price(curve(low, high, mu_squared, slack))
-    for value, whole, unit in zip(
+    for value, n_units, unit in zip(
         (low, high, mu_squared, slack), wholes(cost), (NAT, NAT, NAT, SLACK), strict=True
     ):
         if value >= INFINITE * unit:
-            assert whole == INFINITE
+            assert n_units == INFINITE
         else:
-            assert 0 <= whole * unit - Fraction(value) < unit
+            assert 0 <= n_units * unit - Fraction(value) < unit
 
 
 @given(total=st.integers(0, INFINITE), cost=st.integers(0, INFINITE), uses=st.integers(0, 2**62 - 1))
@@ -52,9 +52,9 @@ def test_folding_is_the_arithmetic_of_whole_numbers_up_to_infinite(total, cost, 
 def test_a_total_becomes_a_curve_that_is_never_below_it(lanes):
     orders, _ = price(Curve((2.0,), (0.0,)))
     got = to_curve(np.array(lanes, dtype="<u8").tobytes(), "ballot", orders)
-    for value, whole, unit in zip((*got.rdp, got.mu_squared), lanes, (NAT, NAT), strict=False):
-        assert value == math.inf if whole == INFINITE else whole * unit <= Fraction(value)
-        assert whole == INFINITE or Fraction(value) <= whole * unit * (1 + Fraction(1, 2**52))
+    for value, n_units, unit in zip((*got.rdp, got.mu_squared), lanes, (NAT, NAT), strict=False):
+        assert value == math.inf if n_units == INFINITE else n_units * unit <= Fraction(value)
+        assert n_units == INFINITE or Fraction(value) <= n_units * unit * (1 + Fraction(1, 2**52))
     assert lanes[2] * SLACK <= Fraction(got.slack) <= 1
 
 

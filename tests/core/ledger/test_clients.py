@@ -28,9 +28,9 @@ class TestRefusals:
     @pytest.mark.parametrize("at_once", [1, 7, 1000])
     def test_a_client_gets_exactly_its_cap(self, ledger, ask, gaussian, affordable, at_once):
         ledger.grant("bob", budget_epsilon=0.9)
-        most = affordable(gaussian(20.0).curve(), 0.9)
-        assert most > 10
-        assert self.count(ledger, ask, "bob", sigma=20.0, at_once=at_once) == most
+        n_affordable = affordable(gaussian(20.0).curve(), 0.9)
+        assert n_affordable > 10
+        assert self.count(ledger, ask, "bob", sigma=20.0, at_once=at_once) == n_affordable
         assert ledger.accounts()[1].left >= 0
 
     def test_clients_that_collude_share_one_budget(self, ledger, ask, gaussian, affordable):
@@ -80,8 +80,8 @@ class TestRefusals:
 
     def test_record_no_price_that_nobody_pays(self, ledger, ask, path):
         ledger.charge_each([ask("a", sigma=0.1)])
-        with Ledger(path) as other:
-            other.charge_each([ask("b", sigma=9.0)])
+        with Ledger(path) as second:
+            second.charge_each([ask("b", sigma=9.0)])
         ledger.charge_each([ask("c", sigma=11.0)])
         ledger.verify()
         assert [e.mechanism for e in ledger.entries()[2:]] == ["Gaussian(sigma=9.0)", "Gaussian(sigma=11.0)"]
@@ -90,8 +90,8 @@ class TestRefusals:
 def test_what_a_receipt_says_is_left_is_at_most_a_hundredth_of_the_cap_too_little(ledger, ask):
     for n in range(60):
         (receipt,) = ledger.charge_each([ask(f"q{n}", sigma=60.0)])
-        left = ledger.accounts()[0].left
-        assert left - 0.01 <= receipt.left <= left
+        balance = ledger.accounts()[0].left
+        assert balance - 0.01 <= receipt.left <= balance
         assert ledger.entries(after=receipt.seq - 1)[0].epsilon_after >= ledger.epsilon()
     assert receipt.left < 0.6
 
@@ -126,8 +126,8 @@ class TestGrants:
         assert ledger.accounts()[0].cap == 1.0
 
     def test_reach_a_ledger_that_is_open_elsewhere(self, ledger, ask, path):
-        with Ledger(path) as other:
-            other.grant("eve", budget_epsilon=1.0)
+        with Ledger(path) as second:
+            second.grant("eve", budget_epsilon=1.0)
         assert isinstance(ledger.charge_each([ask("q", account="eve")])[0], Receipt)
 
 

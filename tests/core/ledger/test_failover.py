@@ -13,10 +13,10 @@ def test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it(own_postgr
         ledger.grant("ann", budget_epsilon=1.0)
         ledger.charge_each([ask("a")])
     standby = postgres.copied(folder)
-    with Ledger(address) as ledger, Ledger(address) as other:
-        other.charge_each([ask(f"lost {n}") for n in range(5)])
+    with Ledger(address) as ledger, Ledger(address) as second:
+        second.charge_each([ask(f"lost {n}") for n in range(5)])
         assert ledger._history.seq == 2, "it has not read what others charged"
-        spent = other.spent()
+        spent = second.spent()
         postgres.fail_over(folder, standby)
         with pytest.raises(LedgerUnavailable):
             ledger.charge_each([ask("b")])

@@ -129,8 +129,8 @@ def worst_strategy(fits, questions, state, spent, depth):
     [
         (False, True),
         *(
-            pytest.param(both, marks=pytest.mark.slow)
-            for both in ((False, False), (True, False), (True, True))
+            pytest.param(flags, marks=pytest.mark.slow)
+            for flags in ((False, False), (True, False), (True, True))
         ),
     ],
 )
@@ -266,18 +266,18 @@ class TestInALedger:
         little = RenyiFilter(epsilon=2.0, delta=0.1 * 1e-5)
         with Ledger(":memory:", budget=budget) as ledger:
             ledger.charge(laplace, uses=1, unit="row", simulation=False)
-            left = ledger.uses_left(gaussian)
-            fit = [renyi.fits(laplace.curve() + n * gaussian.curve()) for n in (left, left + 1)]
+            uses_left = ledger.uses_left(gaussian)
+            fit = [renyi.fits(laplace.curve() + n * gaussian.curve()) for n in (uses_left, uses_left + 1)]
             assert fit == [True, False]
         with Ledger(":memory:", budget=budget) as ledger:
             ledger.charge(gaussian, uses=1, unit="row", simulation=False)
-            left = ledger.uses_left(laplace)
-            fit = [little.fits(gaussian.curve() + n * laplace.curve()) for n in (left, left + 1)]
+            uses_left = ledger.uses_left(laplace)
+            fit = [little.fits(gaussian.curve() + n * laplace.curve()) for n in (uses_left, uses_left + 1)]
             assert fit == [True, False]
-            assert renyi.fits(gaussian.curve() + (left + 1) * laplace.curve())
+            assert renyi.fits(gaussian.curve() + (uses_left + 1) * laplace.curve())
 
     @pytest.mark.parametrize(
-        ("first", "uses", "most"),
+        ("first", "uses", "limit"),
         [
             (LNMax(scale=100.0), 1, 248),  # what costs something decides
             (LNMax(scale=100.0), 0, 308),
@@ -285,26 +285,26 @@ class TestInALedger:
         ],
     )
     def test_the_rule_outlives_the_process_and_what_is_free_decides_nothing(
-        self, tmp_path, first, uses, most
+        self, tmp_path, first, uses, limit
     ):
         path, gaussian = tmp_path / "ledger.sqlite", GNMax(sigma=40.0)
         with Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5, adaptive=True)) as ledger:
             ledger.charge(first, uses=uses, unit="row", simulation=False)
-            left = [ledger.uses_left(gaussian)]
+            uses_left = [ledger.uses_left(gaussian)]
         with Ledger(path) as ledger:
-            left.append(ledger.uses_left(gaussian))
+            uses_left.append(ledger.uses_left(gaussian))
             ledger.charge(gaussian, uses=2, unit="row", simulation=False)
         with Ledger(path) as ledger:
-            assert [*left, ledger.uses_left(gaussian)] == [most, most, most - 2]
+            assert [*uses_left, ledger.uses_left(gaussian)] == [limit, limit, limit - 2]
 
     @pytest.mark.parametrize("argmax", [GNMax(sigma=40.0), GNMax(sigma=3.0), LNMax(scale=40.0)])
     def test_answers_never_decide_the_rule(self, argmax):
-        whole = Confident(screen=Threshold(at=5, sigma=90.0), argmax=argmax)
-        for paid in (whole, whole.screen):
+        combined = Confident(screen=Threshold(at=5, sigma=90.0), argmax=argmax)
+        for paid in (combined, combined.screen):
             with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5, adaptive=True)) as ledger:
                 ledger.grant("ada", budget_epsilon=2.0)
                 request = ChargeRequest(
-                    account="ada", key="1", digest="aa", cost=paid, reserve=whole, answer=0
+                    account="ada", key="1", digest="aa", cost=paid, reserve=combined, answer=0
                 )
                 ledger.charge_each([request], unit="row")
                 first = ledger._history._first
@@ -322,6 +322,9 @@ class TestInALedger:
         before = tmp_path / "before.sqlite"
         self.charged(before, fixed, uses=309)
         assert self.charged(before, Budget(epsilon=2.0, delta=1e-5), uses=1) == 310
-        for other, says in ((adaptive, "adaptive=False"), (Budget(epsilon=3.0, delta=1e-5), "epsilon=3")):
+        for changed_budget, says in (
+            (adaptive, "adaptive=False"),
+            (Budget(epsilon=3.0, delta=1e-5), "epsilon=3"),
+        ):
             with pytest.raises(LedgerError, match=says):
-                Ledger(before, budget=other)
+                Ledger(before, budget=changed_budget)

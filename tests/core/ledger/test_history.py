@@ -28,17 +28,19 @@ def write(store, budget):
 
     def write(*rows, prices=("ballot",), totals=()):
         head = History(store.path, budget, SEAL).genesis
-        known = {n: SEAL.price(n, "m", unit, *price(curve(unit))) for n, unit in enumerate(prices, 1)}
+        prices_by_number = {
+            n: SEAL.price(n, "m", unit, *price(curve(unit))) for n, unit in enumerate(prices, 1)
+        }
         sealed = []
         for row in rows:
-            priced = known.get(row.price)
+            priced = prices_by_number.get(row.price)
             if "\x1f" in row.account:  # it can have no digest
                 sealed.append(row)
                 continue
             sealed.append(row.sealed(SEAL, head, priced.digest if priced else bytes(32), at=row.at))
             head = sealed[-1].digest
         with store.writing():
-            store.append(sealed, list(known.values()), totals)
+            store.append(sealed, list(prices_by_number.values()), totals)
 
     return write
 

@@ -52,9 +52,9 @@ class TestCharge:
         ) as refusal:
             ledger.charge(gaussian(10.0), uses=100, key="k", **ASK)
         assert (ledger.head, ledger.entries(), ledger.epsilon()) == before
-        whole = (105 * gaussian(10.0).curve()).epsilon(1e-5)
+        epsilon_of_all = (105 * gaussian(10.0).curve()).epsilon(1e-5)
         assert refusal.value.left == ledger.left()
-        assert refusal.value.asked == pytest.approx(whole - ledger.epsilon(), rel=1e-9)
+        assert refusal.value.asked == pytest.approx(epsilon_of_all - ledger.epsilon(), rel=1e-9)
         assert ledger.charge(gaussian(10.0), uses=1, key="k", **ASK) == 2
 
     def test_a_cost_beyond_all_bounds_is_refused(self, ledger, priced, budget):
@@ -156,11 +156,11 @@ class TestAKey:
 
 class TestAnswers:
     def test_the_first_answer_recorded_is_the_answer(self, path, budget, gaussian, answers):
-        with Ledger(path, budget=budget) as one, Ledger(path) as two:
-            entry = one.charge(gaussian(40.0), uses=1, key="k", **ASK)
-            assert two.answer(entry) is None
-            np.testing.assert_array_equal(two.record(entry, answers), answers)
-            np.testing.assert_array_equal(one.record(entry, answers + 1), answers)
+        with Ledger(path, budget=budget) as first, Ledger(path) as second:
+            entry = first.charge(gaussian(40.0), uses=1, key="k", **ASK)
+            assert second.answer(entry) is None
+            np.testing.assert_array_equal(second.record(entry, answers), answers)
+            np.testing.assert_array_equal(first.record(entry, answers + 1), answers)
         with Ledger(path) as again:
             np.testing.assert_array_equal(again.answer(entry), answers)
 
@@ -195,8 +195,8 @@ def test_the_charge_is_durable_before_any_noise_is_drawn(path, budget, gaussian)
 
     class Spy(gaussian):
         def release(self, private, *, rng):
-            with Ledger(path) as other:
-                durable.append([entry.uses for entry in other.entries()])
+            with Ledger(path) as second:
+                durable.append([entry.uses for entry in second.entries()])
             return super().release(private, rng=rng)
 
     with Ledger(path, budget=budget) as ledger:
@@ -210,14 +210,14 @@ class TestTheRecord:
         assert ledger.spent() == Curve.zero()
         ledger.charge(gaussian(40.0), uses=2, key="a", **ASK)
         ledger.charge(gaussian(20.0), uses=1, **ASK)
-        one, two = ledger.entries()
-        assert (one.seq, one.key, one.mechanism, one.uses, one.unit, one.simulation) == (
+        first, second = ledger.entries()
+        assert (first.seq, first.key, first.mechanism, first.uses, first.unit, first.simulation) == (
             (1, "a", "Gaussian(sigma=40.0)", 2, "row", False)
         )
-        assert one.curve.rdp == pytest.approx((2 * gaussian(40.0).curve()).rdp, rel=1e-9)
-        assert (two.seq, two.key) == (2, None)
-        assert two.curve.mu_squared == pytest.approx(1 / 400, rel=1e-9)
-        assert 0 < one.epsilon_after < two.epsilon_after == ledger.epsilon()
+        assert first.curve.rdp == pytest.approx((2 * gaussian(40.0).curve()).rdp, rel=1e-9)
+        assert (second.seq, second.key) == (2, None)
+        assert second.curve.mu_squared == pytest.approx(1 / 400, rel=1e-9)
+        assert 0 < first.epsilon_after < second.epsilon_after == ledger.epsilon()
 
     def test_has_a_head_that_depends_on_its_name_the_budget_and_every_entry(self, gaussian, monkeypatch):
         names = iter("aaaaaab")

@@ -86,9 +86,9 @@ os._exit(0)
 
     def test_cannot_be_had_twice_by_deleting_what_lies_beside_the_file(self, path, start):
         with Ledger(path, owner=True):
-            for other in path.parent.glob(f"{path.name}-*"):
-                if not other.name.endswith(("-wal", "-shm")):
-                    other.unlink()
+            for companion in path.parent.glob(f"{path.name}-*"):
+                if not companion.name.endswith(("-wal", "-shm")):
+                    companion.unlink()
             with pytest.raises(LedgerError, match="owned"):
                 Ledger(path)
             script = "try:\n    Ledger(path)\nexcept LedgerError as error:\n    print(error)\n"

@@ -11,11 +11,11 @@ NOW = 1_800_000_000
 
 @pytest.fixture
 def clock(monkeypatch):
-    shown = SimpleNamespace(now=NOW)
+    display = SimpleNamespace(now=NOW)
     for file in ("history", "ledger"):
-        monkeypatch.setattr(f"ostraka.core.ledger.{file}.time", SimpleNamespace(time=lambda: shown.now))
+        monkeypatch.setattr(f"ostraka.core.ledger.{file}.time", SimpleNamespace(time=lambda: display.now))
     monkeypatch.setattr("ostraka.core.ledger.ledger._BLOCK", 4)
-    return shown
+    return display
 
 
 def charged(ledger, gaussian, clock, *times):

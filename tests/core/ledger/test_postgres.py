@@ -93,9 +93,9 @@ class TestALedger:
         entry = ledger.charge(gaussian(40.0), uses=2, key="k", **ASK)
         ledger.record(entry, answers)
         receipts = ledger.charge_each([ask("q"), ask("r", answer=-1), ask("s", digest="q", answer=9)])
-        shown = ledger.entries(), ledger.accounts(), ledger.head, ledger.spent()
+        state = ledger.entries(), ledger.accounts(), ledger.head, ledger.spent()
         with Ledger(where) as again:
-            assert (again.entries(), again.accounts(), again.head, again.spent()) == shown
+            assert (again.entries(), again.accounts(), again.head, again.spent()) == state
             np.testing.assert_array_equal(again.answer(entry), answers)
             assert again.charge(gaussian(40.0), uses=2, key="k", **ASK) == entry
             assert [again.receipt(r.seq).answer for r in receipts] == [3, -1, 3]
@@ -104,12 +104,12 @@ class TestALedger:
 
     @pytest.mark.usefixtures("stopped_clock", "one_name")
     def test_is_the_same_chain_as_on_sqlite(self, ledger, ask, path, budget, gaussian):
-        with Ledger(path, budget=budget) as other:
-            other.grant("ann", budget_epsilon=1.0)
-            for each in (ledger, other):
-                each.charge(gaussian(40.0), uses=2, key="k", **ASK)
-                each.charge_each([ask("q"), ask("r", digest="q")])
-            assert ledger.head == other.head
+        with Ledger(path, budget=budget) as second:
+            second.grant("ann", budget_epsilon=1.0)
+            for side in (ledger, second):
+                side.charge(gaussian(40.0), uses=2, key="k", **ASK)
+                side.charge_each([ask("q"), ask("r", digest="q")])
+            assert ledger.head == second.head
 
     def test_has_an_anchor_and_a_secret_too(self, where, budget, ask, gaussian, tmp_path):
         options = {"anchor": tmp_path / "anchor", "secret": b"s" * 32, "owner": True}
@@ -235,11 +235,11 @@ class TestOwners:
         with Ledger(where, budget=budget, owner=True) as ledger:
             ledger.grant("ann", budget_epsilon=1.0)
             cut(ledger, where)
-            with Ledger(where, owner=True) as other:
+            with Ledger(where, owner=True) as second:
                 for _ in range(2):
                     with pytest.raises(LedgerUnavailable):
                         ledger.charge_each([ask("q")])
-                other.charge_each([ask("r")])
+                second.charge_each([ask("r")])
             with pytest.raises(LedgerMoved):
                 ledger.charge_each([ask("q")])
 
@@ -274,8 +274,8 @@ class TestOwners:
             ledger.charge_each([ask("r")])
 
     def test_entries_of_others_that_were_rolled_back_stop_it(self, ledger, where, ask):
-        with Ledger(where) as other:
-            other.charge_each([ask(f"q{n}", sigma=200.0) for n in range(9)])
+        with Ledger(where) as second:
+            second.charge_each([ask(f"q{n}", sigma=200.0) for n in range(9)])
         assert ledger.count() == 10  # it has read them, and wrote none of them
         changed(where, "DELETE FROM ostraka_entry WHERE seq > 4")
         with pytest.raises(LedgerMoved, match="than the 10 entries known here"):
@@ -366,8 +366,8 @@ class TestOutOfReach:
 
     def test_a_ledger_held_by_others_for_too_long(self, ledger, where, ask):
         ledger._store._db.execute("SET lock_timeout = '50ms'")
-        with psycopg.connect(where) as other:
-            other.execute("SELECT * FROM ostraka_budget FOR UPDATE")
+        with psycopg.connect(where) as connection:
+            connection.execute("SELECT * FROM ostraka_budget FOR UPDATE")
             with pytest.raises(LedgerError, match="is held by others"):
                 ledger.charge_each([ask("q")])
         assert isinstance(ledger.charge_each([ask("q")])[0], Receipt)

@@ -58,8 +58,8 @@ class TestAQuestion:
         (conflict,) = ledger.charge_each([ask("q", digest="other")])
         assert isinstance(conflict, KeyConflict)
         assert (ledger.head, ledger.epsilon()) == (head, spent)
-        (other,) = ledger.charge_each([ask("q", account="bob", digest="other", answer=8)])
-        assert other.answer == 8
+        (bobs,) = ledger.charge_each([ask("q", account="bob", digest="other", answer=8)])
+        assert bobs.answer == 8
 
     def test_asked_again_gets_the_stored_answer_and_costs_the_client_only(self, ledger, ask, gaussian):
         ledger.charge_each([ask("a", digest="same", answer=3)])
@@ -76,12 +76,12 @@ class TestAQuestion:
         assert [entry.uses for entry in ledger.entries()] == [0, 0, 1, 0, 0]
 
     def test_asked_twice_in_one_call_is_one_charge(self, ledger, ask, gaussian):
-        one, two, other, repeat = ledger.charge_each(
+        first, second, third, repeat = ledger.charge_each(
             [ask("a"), ask("a"), ask("a", digest="b"), ask("c", digest="a", answer=9)]
         )
-        assert one == two
-        assert isinstance(other, KeyConflict)
-        assert repeat.answer == one.answer
+        assert first == second
+        assert isinstance(third, KeyConflict)
+        assert repeat.answer == first.answer
         assert uses(ledger.spent(), gaussian) == pytest.approx(1)
 
     def test_needs_an_account(self, ledger, ask):
@@ -108,32 +108,32 @@ class TestQuestionsThatFollow:
         return [first, *(replace(row, follows=True) for row in rows)]
 
     def test_are_granted_whole_or_not_at_all(self, ledger, ask, gaussian):
-        each = 4
-        lots = [self.batch(ask, f"b{n}", each) for n in range(40)]
-        outcomes = ledger.charge_each([one for lot in lots for one in lot])
+        lot_size = 4
+        lots = [self.batch(ask, f"b{n}", lot_size) for n in range(40)]
+        outcomes = ledger.charge_each([question for lot in lots for question in lot])
         granted = [
-            [isinstance(one, Receipt) for one in outcomes[start : start + each + 1]]
-            for start in range(0, len(outcomes), each + 1)
+            [isinstance(outcome, Receipt) for outcome in outcomes[start : start + lot_size + 1]]
+            for start in range(0, len(outcomes), lot_size + 1)
         ]
         assert all(len(set(lot)) == 1 for lot in granted), "some of a lot, and not all of it"
         full = sum(lot[0] for lot in granted)
         assert 0 < full < len(lots)
-        assert uses(ledger.spent(), gaussian) == pytest.approx(full * each)
-        (refused,) = {type(one) for one in outcomes[-each - 1 :]}
+        assert uses(ledger.spent(), gaussian) == pytest.approx(full * lot_size)
+        (refused,) = {type(outcome) for outcome in outcomes[-lot_size - 1 :]}
         assert refused is BudgetExceeded
 
     def test_conflict_where_the_first_does(self, ledger, ask, gaussian):
         ledger.charge_each([ask("b", digest="other")])
         before = ledger.head
         outcomes = ledger.charge_each(self.batch(ask, "b", 2))
-        assert [type(one) for one in outcomes] == [KeyConflict] * 3
+        assert [type(outcome) for outcome in outcomes] == [KeyConflict] * 3
         assert ledger.head == before
 
     def test_come_back_whole(self, ledger, ask):
         first = ledger.charge_each(self.batch(ask, "b", 3))
         head = ledger.head
         again = ledger.charge_each(self.batch(ask, "b", 3))
-        assert [one.seq for one in again] == [one.seq for one in first]
+        assert [receipt.seq for receipt in again] == [receipt.seq for receipt in first]
         assert ledger.head == head
 
 
@@ -146,19 +146,19 @@ class Nothing:
 @pytest.fixture
 def reads(monkeypatch):
     """Entries that a ledger reads by their numbers."""
-    found, heads = [], SQLiteStore.heads
+    reads_of_heads, heads = [], SQLiteStore.heads
     monkeypatch.setattr(
-        SQLiteStore, "heads", lambda self, numbers: (found.extend(numbers), heads(self, numbers))[1]
+        SQLiteStore, "heads", lambda self, numbers: (reads_of_heads.extend(numbers), heads(self, numbers))[1]
     )
-    return found
+    return reads_of_heads
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_question_asked_before_takes_as_many_reads_as_a_new_one(tmp_path, budget, ask, reads, elsewhere):
     counted = []
     for digest in ("q2", "never asked"):
-        with Ledger(tmp_path / digest, budget=budget) as ledger, Ledger(tmp_path / digest) as other:
-            writer = other if elsewhere else ledger  # another process may have written all that is on record
+        with Ledger(tmp_path / digest, budget=budget) as ledger, Ledger(tmp_path / digest) as second:
+            writer = second if elsewhere else ledger  # another process may have written all that is on record
             writer.grant("ann", budget_epsilon=1.0)
             writer.charge_each([ask(f"q{n}") for n in range(5)])
             reads.clear()

@@ -65,8 +65,8 @@ def anchor(request, tmp_path):
 
 def test_the_rules_differ():
     renyi = RenyiFilter(epsilon=2.0, delta=1e-5)
-    for fits, most in ((renyi.fits, RENYI), (BUDGET.allows, PRESENT)):
-        assert [fits(n * Sum().curve()) for n in (most, most + 1)] == [True, False]
+    for fits, limit in ((renyi.fits, RENYI), (BUDGET.allows, PRESENT)):
+        assert [fits(n * Sum().curve()) for n in (limit, limit + 1)] == [True, False]
 
 
 @pytest.mark.usefixtures("snapshots")
@@ -74,12 +74,12 @@ def test_a_ledger_that_began_under_the_earlier_rule_keeps_it(path, anchor):
     with as_then(), Ledger(path, budget=BUDGET, anchor=anchor) as ledger:
         ledger.grant("ada", budget_epsilon=2.0)
         charge(ledger, Sum(), uses=3)
-    for used in (3, 4):
+    for n_uses in (3, 4):
         with Ledger(path, anchor=anchor) as ledger:
-            assert ledger.uses_left(Sum()) == RENYI - used
+            assert ledger.uses_left(Sum()) == RENYI - n_uses
             charge(ledger, Sum())
             ledger.verify()
-            assert ledger.uses_left(Sum()) == RENYI - used - 1
+            assert ledger.uses_left(Sum()) == RENYI - n_uses - 1
 
 
 def test_the_head_of_the_earlier_rule_is_that_of_earlier_ledgers(path):
@@ -94,9 +94,9 @@ def test_the_head_of_the_earlier_rule_is_that_of_earlier_ledgers(path):
 def test_an_empty_ledger_begins_under_the_present_rule_whatever_its_anchor_recorded(path, anchor):
     with as_then():
         Ledger(path, budget=BUDGET, anchor=anchor).close()
-    for used in (0, 1):
+    for n_uses in (0, 1):
         with Ledger(path, anchor=anchor) as ledger:
-            assert ledger.uses_left(Sum()) == PRESENT - used
+            assert ledger.uses_left(Sum()) == PRESENT - n_uses
             charge(ledger, Sum())
 
 
@@ -113,7 +113,7 @@ def test_numbers_of_prices_do_not_decide_the_rule(path, anchor):
     with Ledger(path, budget=BUDGET, anchor=anchor) as ledger:
         charge(ledger, LNMax(scale=100.0))
         charge(ledger, GNMax(sigma=40.0))
-        left = ledger.uses_left(OfBallots())
+        uses_left = ledger.uses_left(OfBallots())
     exchange_prices(path)
     with Ledger(path, anchor=anchor) as ledger:
-        assert ledger.uses_left(OfBallots()) == left < PRESENT - 10
+        assert ledger.uses_left(OfBallots()) == uses_left < PRESENT - 10

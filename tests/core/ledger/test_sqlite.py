@@ -91,8 +91,8 @@ with Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
 
         def late(source, target):
             monkeypatch.setattr(os, "link", link)
-            with Ledger(path, budget=budget) as other:
-                other.charge(gaussian(40.0), uses=1, **ASK)
+            with Ledger(path, budget=budget) as second:
+                second.charge(gaussian(40.0), uses=1, **ASK)
             link(source, target)
 
         monkeypatch.setattr(os, "link", late)
@@ -120,8 +120,8 @@ with Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
 
 class TestAnExistingFile:
     def test_keeps_its_budget(self, filled, budget):
-        for given in (None, budget):
-            with Ledger(filled, budget=given) as ledger:
+        for budget_argument in (None, budget):
+            with Ledger(filled, budget=budget_argument) as ledger:
                 assert ledger.budget == budget
         with pytest.raises(
             LedgerError, match=r"has Budget\(epsilon=2.0.*, not Budget\(epsilon=3.0.*leave budget="
@@ -167,9 +167,9 @@ class TestWhatIsNoLedger:
     )
     def test_other_files(self, path, budget, content, says):
         path.write_bytes(content)
-        for given in (None, budget):
+        for budget_argument in (None, budget):
             with pytest.raises(LedgerError, match=says) as refusal:
-                Ledger(path, budget=given)
+                Ledger(path, budget=budget_argument)
             assert str(path) in str(refusal.value)
         assert path.read_bytes() == content
 
@@ -196,9 +196,9 @@ class TestWhatIsNoLedger:
             Ledger(path, budget=budget)
 
     def test_a_place_without_a_write_ahead_log(self, filled, monkeypatch):
-        one = files._one
+        plain_one = files._one
         monkeypatch.setattr(
-            files, "_one", lambda db, query: "delete" if "journal" in query else one(db, query)
+            files, "_one", lambda db, query: "delete" if "journal" in query else plain_one(db, query)
         )
         with pytest.raises(LedgerError, match=r"cannot write durably \(mode delete\): use a local disk"):
             Ledger(filled)

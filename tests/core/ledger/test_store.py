@@ -136,15 +136,15 @@ class TestOutOfReach:
         monkeypatch.setattr(sqlite, "PATIENCE", 0.05)
         with (
             Ledger(path, budget=budget) as ledger,
-            closing(sqlite3.connect(path, isolation_level=None)) as other,
+            closing(sqlite3.connect(path, isolation_level=None)) as connection,
         ):
-            other.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN IMMEDIATE")
             for _ in range(2):
                 with pytest.raises(
                     LedgerUnavailable, match=r"held by another process.*was charged: try again"
                 ):
                     ledger.charge(gaussian(40.0), uses=1, **ASK)
-            other.execute("ROLLBACK")
+            connection.execute("ROLLBACK")
             assert ledger.charge(gaussian(40.0), uses=1, **ASK) == 1
 
     def test_a_file_that_fails_while_it_is_read(self, ledger, path):
@@ -193,21 +193,21 @@ def test_others_charge_while_what_is_left_is_worked_out(ledger, gaussian, monkey
     """The first look at a mechanism may take seconds, for which all requests of a service would wait."""
     mechanism = gaussian(40.0)
     ledger.grant("ann", budget_epsilon=1.0)
-    (one,) = ledger.charge_each(
+    (receipt,) = ledger.charge_each(
         [ChargeRequest(account="ann", key="k", digest="ab", cost=mechanism, reserve=mechanism, answer=1)],
         **ASK,
     )
     free = []
 
-    def epsilon(_self, _delta, known=Curve.epsilon):
+    def epsilon(_self, _delta, plain=Curve.epsilon):
         with ThreadPoolExecutor(1) as others:
             free.append(others.submit(ledger._store._lock.acquire, timeout=0.2).result())
             if free[-1]:
                 others.submit(ledger._store._lock.release).result()
-        return known(_self, _delta)
+        return plain(_self, _delta)
 
     monkeypatch.setattr(Curve, "epsilon", epsilon)
-    asked = {"uses_left": (mechanism,), "receipt": (one.seq,)}.get(what, ())
-    getattr(ledger, what)(*asked)
+    arguments = {"uses_left": (mechanism,), "receipt": (receipt.seq,)}.get(what, ())
+    getattr(ledger, what)(*arguments)
     assert free
     assert all(free)

@@ -49,11 +49,11 @@ def test_a_ledger_of_format_2_opens_with_its_entries_its_head_and_no_times_and_g
 def test_an_upgraded_file_has_the_tables_of_a_new_one(old, tmp_path):
     Ledger(old).close()
     Ledger(tmp_path / "new.sqlite", budget=Budget(epsilon=2.0, delta=1e-5)).close()
-    found = []
+    schemas = []
     for path in (old, tmp_path / "new.sqlite"):
         with closing(sqlite3.connect(path)) as db:
-            found.append(db.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall())
-    assert found[0] == found[1]
+            schemas.append(db.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall())
+    assert schemas[0] == schemas[1]
 
 
 def test_a_file_in_use_is_not_upgraded_beneath_its_user(old):

@@ -61,7 +61,9 @@ def three(tmp_path, monkeypatch):
 def everyone(three, monkeypatch):
     """Each answer waits for all witnesses: with two of three, the last may know less."""
     ask = quorum.Quorum.ask
-    monkeypatch.setattr(quorum.Quorum, "ask", lambda *given, **how: ask(*given, **how | {"everyone": True}))
+    monkeypatch.setattr(
+        quorum.Quorum, "ask", lambda *arguments, **how: ask(*arguments, **how | {"everyone": True})
+    )
     monkeypatch.setattr(quorum, "SECONDS", 30.0)
 
 
@@ -91,14 +93,14 @@ def test_one_of_three_may_be_missing_and_not_two(ledger, three, ask, state):
 
 
 def test_a_charge_of_another_program_is_confirmed_before_it_is_answered(ledger, path, three, ask):
-    with Ledger(path, witnesses=[]) as other:
-        other.charge_each([ask("a", answer=5)])
-    for each in three:
-        each.state = "away"
+    with Ledger(path, witnesses=[]) as second:
+        second.charge_each([ask("a", answer=5)])
+    for witness in three:
+        witness.state = "away"
     with pytest.raises(LedgerUnavailable):
         ledger.charge_each([ask("a")])
-    for each in three:
-        each.state = "up"
+    for witness in three:
+        witness.state = "up"
     assert ledger.charge_each([ask("a")])[0].answer == 5
 
 
@@ -110,7 +112,7 @@ def test_a_file_put_back_is_refused_while_open_and_at_the_start(path, budget, th
     shutil.copy(path, copy)
     with Ledger(path, witnesses=three) as ledger:
         ledger.charge_each([ask(f"lost {n}", sigma=10.0 + n) for n in range(5)])
-        spent, seen = ledger.spent(), ledger.count()
+        spent, n_entries = ledger.spent(), ledger.count()
     shutil.copy(copy, path)
     Ledger(path, read_only=True).close()
     three[2].state = "away"  # two of three are enough to notice
@@ -132,7 +134,7 @@ def test_a_file_put_back_is_refused_while_open_and_at_the_start(path, budget, th
     with Ledger(path, witnesses=three) as again:
         assert again.spent().mu_squared == spent.mu_squared, "what was lost is charged exactly"
         assert again.entries()[-1].key.endswith("adopted by olga, 5 lost")
-        assert again.charge_each([ask("b")])[0].seq == 4 < seen
+        assert again.charge_each([ask("b")])[0].seq == 4 < n_entries
         again.verify()
 
 
@@ -145,20 +147,20 @@ def test_two_copies_that_both_go_on_are_not_both_answered(path, budget, three, a
     copy = path.with_name("copy")
     shutil.copy(path, copy)
     answered, moved = set(), set()
-    with Ledger(path, witnesses=three) as one, Ledger(copy, witnesses=three) as other:
-        assert one.charge_each([ask("first")])
+    with Ledger(path, witnesses=three) as first, Ledger(copy, witnesses=three) as second:
+        assert first.charge_each([ask("first")])
         for n in range(4):
-            for side, size in ((other, lot), (one, 1)):
+            for side, size in ((second, lot), (first, 1)):
                 try:
-                    side.charge_each([ask(f"{n} {each} {side.path}") for each in range(size)])
+                    side.charge_each([ask(f"{n} {number} {side.path}") for number in range(size)])
                     answered.add(side)
                 except LedgerMoved:
                     moved.add(side)
                 except LedgerError:
                     assert side in moved
-        assert other in moved
+        assert second in moved
         assert len(moved) == stopped
-        assert answered <= {one}
+        assert answered <= {first}
 
 
 @pytest.mark.usefixtures("everyone")
@@ -167,8 +169,8 @@ def test_a_witness_that_was_put_back_is_outvoted_and_one_that_was_replaced_is_se
     for file in three[0].folder.iterdir():
         file.unlink()
     assert ledger.charge_each([ask("b")])[0].seq == 3
-    (kept,) = three[1].folder.glob("*.head")
-    kept.write_bytes(kept.read_bytes()[:-3] + b'"}\n')
+    (head_file,) = three[1].folder.glob("*.head")
+    head_file.write_bytes(head_file.read_bytes()[:-3] + b'"}\n')
     three[0].state = "away"
     with pytest.raises(LedgerUnavailable):
         ledger.charge_each([ask("c")])
@@ -223,8 +225,8 @@ def heads(*numbers):
 
 @pytest.fixture
 def store():
-    with running() as one:
-        yield one
+    with running() as server:
+        yield server
 
 
 @pytest.fixture(params=["process", "folder", "objects", "postgres"])
@@ -241,37 +243,37 @@ def kind(request, tmp_path):
 
 
 def test_every_kind_keeps_the_newest_pair_and_says_what_it_knew(kind):
-    one, two, three = heads(1, 2, 3)
+    first, second, three = heads(1, 2, 3)
 
     def tell(head, ledger="a", **how):
         return kind.tell(ledger, head, seconds=30.0, **how)
 
     assert tell(Head(0, "")) == []
-    assert tell(two) == [two]
-    assert tell(one) == [two] == tell(Head(0, "")), "an earlier one does not count"
-    other = Head(2, "f" * 64, "aa")
-    assert tell(other) == [two], "the first of a number counts"
-    assert tell(three) == [two, three]
-    assert tell(one, "b") == [one], "ledgers are apart"
-    assert tell(other, instead=[two.digest]) == [three], "it may only take the place of what was lost"
-    assert tell(other, instead=[three.digest]) == [three, other]
-    assert tell(Head(0, "")) == [other]
+    assert tell(second) == [second]
+    assert tell(first) == [second] == tell(Head(0, "")), "an earlier one does not count"
+    fork = Head(2, "f" * 64, "aa")
+    assert tell(fork) == [second], "the first of a number counts"
+    assert tell(three) == [second, three]
+    assert tell(first, "b") == [first], "ledgers are apart"
+    assert tell(fork, instead=[second.digest]) == [three], "it may only take the place of what was lost"
+    assert tell(fork, instead=[three.digest]) == [three, fork]
+    assert tell(Head(0, "")) == [fork]
     kind.close()
-    assert tell(Head(0, "")) == [other]
+    assert tell(Head(0, "")) == [fork]
     kind.close()
     kind.close()
 
 
 def test_a_process_keeps_what_it_was_told_and_believes_its_owner_alone(tmp_path, served):
     register, url = served
-    (one,) = heads(1)
+    (head,) = heads(1)
     with closing(RemoteWitness(url, SECRET)) as witness:
-        assert witness.tell("a", one, seconds=30.0) == [one]
+        assert witness.tell("a", head, seconds=30.0) == [head]
     with (
         closing(RemoteWitness(url, b"x" * 32)) as stranger,
         pytest.raises(OSError, match="status 403"),
     ):
-        stranger.tell("a", one, seconds=30.0)
+        stranger.tell("a", head, seconds=30.0)
     for body in (b"", b"x" * 40, b"[]" * 40):
         with pytest.raises(PartyError):
             register.answer(body)
@@ -279,7 +281,7 @@ def test_a_process_keeps_what_it_was_told_and_believes_its_owner_alone(tmp_path,
         Register(register.path, SECRET)
     register.close()
     again = Register(register.path, SECRET)
-    assert again.tell("a", Head(0, "")) == [one]
+    assert again.tell("a", Head(0, "")) == [head]
     again.close()
     shutil.copy(Path(__file__), tmp_path / "other")
     with pytest.raises(LedgerError):
@@ -292,15 +294,15 @@ def test_an_answer_of_before_is_not_believed(served):
     witness = RemoteWitness(url, SECRET)
     ask = witness._line.ask
 
-    def replay(*given, **how):
-        recorded.append(ask(*given, **how))
+    def replay(*arguments, **how):
+        recorded.append(ask(*arguments, **how))
         return recorded[0]
 
     witness._line.ask = replay
-    (one,) = heads(1)
-    witness.tell("a", one, seconds=30.0)
+    (head,) = heads(1)
+    witness.tell("a", head, seconds=30.0)
     with pytest.raises(OSError, match="not under the secret"):
-        witness.tell("a", one, seconds=30.0)
+        witness.tell("a", head, seconds=30.0)
     witness.close()
 
 
@@ -324,16 +326,16 @@ def test_addresses_name_kinds(tmp_path):
 
 def test_rows_that_are_deleted_in_place_are_not_answered_again(new_schema, budget, three, ask):
     where = new_schema()
-    with Ledger(where, budget=budget, witnesses=three) as one:
-        one.grant("ann", budget_epsilon=1.0)
-        one.charge_each([ask("a")])
-        with Ledger(where, witnesses=three) as other:
-            other.charge_each([ask(f"lost {n}") for n in range(20)])
-        assert one._history.seq == 2, "it has not read what the other charged"
+    with Ledger(where, budget=budget, witnesses=three) as first:
+        first.grant("ann", budget_epsilon=1.0)
+        first.charge_each([ask("a")])
+        with Ledger(where, witnesses=three) as second:
+            second.charge_each([ask(f"lost {n}") for n in range(20)])
+        assert first._history.seq == 2, "it has not read what the other charged"
         changed(where, "DELETE FROM ostraka_entry WHERE seq > 2")
         for n in range(20):
             with pytest.raises(LedgerError):
-                one.charge_each([ask(f"again {n}")])
+                first.charge_each([ask(f"again {n}")])
     with pytest.raises(LedgerMoved, match="that a witness knows"):
         Ledger(where, witnesses=three)
 
@@ -352,8 +354,8 @@ def test_a_failover_that_lost_nothing_goes_on_by_itself_and_one_that_lost_does_n
             ledger.charge_each([ask("b")])
         assert ledger.charge_each([ask("b")])[0].seq == 3
     lagging = postgres.copied(folder)
-    with Ledger(where, witnesses=three) as ledger, Ledger(where, witnesses=three) as other:
-        other.charge_each([ask(f"lost {n}") for n in range(5)])
+    with Ledger(where, witnesses=three) as ledger, Ledger(where, witnesses=three) as second:
+        second.charge_each([ask(f"lost {n}") for n in range(5)])
         postgres.fail_over(folder, lagging)
         for n in range(10):
             with pytest.raises(LedgerError):

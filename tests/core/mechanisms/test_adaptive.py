@@ -17,9 +17,9 @@ ONE_ROW = Adjacency(moves="row", relation="add-or-remove")
 MODEL = {"rows", "weights", "theta"}
 
 
-def made(**other):
+def made(**changes):
     settings = {"sizes": SIZES, "target": None, "sigma_first": 6.0, "sigma": 5.0, "select_epsilon": 0.4}
-    return AdaptiveMarginals(**settings | {"n_pick": 4, "batch": 2} | other)
+    return AdaptiveMarginals(**settings | {"n_pick": 4, "batch": 2} | changes)
 
 
 def table(n=300, seed=0, grain=1):
@@ -31,8 +31,8 @@ def table(n=300, seed=0, grain=1):
     return np.column_stack([*columns, np.full(n, grain)])
 
 
-def released(rows=None, seed=0, **other):
-    mechanism = made(**other)
+def released(rows=None, seed=0, **changes):
+    mechanism = made(**changes)
     private = Private(table() if rows is None else rows, mechanism.promise)
     return mechanism.release(private, rng=np.random.default_rng(seed))
 
@@ -83,20 +83,20 @@ def test_cells_are_counted_exactly(weight):
 
 def test_every_table_carries_its_noise_and_all_noise_comes_from_rng(monkeypatch):
     """Planted: a chosen table without noise."""
-    one, two, other = released(), released(), released(seed=1)
-    assert list(one) == list(two)
-    assert all((one[name] == two[name]).all() for name in one)
-    assert any((one[name] != other[name]).any() for name in one if name in other)
-    drawn = []
+    first, second, third = released(), released(), released(seed=1)
+    assert list(first) == list(second)
+    assert all((first[name] == second[name]).all() for name in first)
+    assert any((first[name] != third[name]).any() for name in first if name in third)
+    draws = []
 
     def none(sigma, shape, *, rng):
-        drawn.append((sigma, shape))
+        draws.append((sigma, shape))
         return np.zeros(shape, dtype=np.int64)
 
     monkeypatch.setattr(exact, "discrete_gaussian", none)
-    found = released()
-    tables = {name: cells for name, cells in found.items() if name not in MODEL}
-    assert drawn == [
+    release = released()
+    tables = {name: cells for name, cells in release.items() if name not in MODEL}
+    assert draws == [
         (6.0 if "," not in name else 5.0, tuple(SIZES[j] for j in adaptive.columns_of(name)))
         for name in tables
     ]
@@ -136,8 +136,8 @@ def fitted_proportionally(tables, sizes, sweeps=200):
     cells = np.full(sizes, 1 / math.prod(sizes))
     for _ in range(sweeps):
         for columns, wanted in tables.items():
-            rest = tuple(j for j in range(len(sizes)) if j not in columns)
-            now = cells.sum(axis=rest, keepdims=True)
+            other_columns = tuple(j for j in range(len(sizes)) if j not in columns)
+            now = cells.sum(axis=other_columns, keepdims=True)
             cells = cells * wanted.reshape(now.shape) / now
     return cells
 
@@ -145,17 +145,17 @@ def fitted_proportionally(tables, sizes, sweeps=200):
 def test_the_model_is_of_maximal_entropy():
     rng = np.random.default_rng(0)
     sizes = (3, 2, 4)
-    whole = rng.dirichlet(np.ones(24)).reshape(sizes)
-    tables = {pair: whole.sum(axis=3 - sum(pair)) for pair in ((0, 1), (1, 2), (0, 2))}
+    joint = rng.dirichlet(np.ones(24)).reshape(sizes)
+    tables = {pair: joint.sum(axis=3 - sum(pair)) for pair in ((0, 1), (1, 2), (0, 2))}
     model = Particles(sizes, n_rows=1e5, n_particles=60_000, rng=np.random.default_rng(1))
     for j in range(3):
-        model.add((j,), 1e5 * whole.sum(axis=tuple(k for k in range(3) if k != j)), sigma=0.1, pull=0.01)
+        model.add((j,), 1e5 * joint.sum(axis=tuple(k for k in range(3) if k != j)), sigma=0.1, pull=0.01)
     model.start()
     for columns, wanted in tables.items():
         model.add(columns, 1e5 * wanted, sigma=0.1, pull=0.01)
     model.fit(rounds=4, steps=40)
     expected = fitted_proportionally(tables, sizes)
-    assert np.abs(expected - whole).sum() / 2 > 0.02  # the tables do not say all
+    assert np.abs(expected - joint).sum() / 2 > 0.02  # the tables do not say all
     model.solve(60)
     place = np.ravel_multi_index(tuple(model.codes.T.astype(np.int64)), sizes)
     shares = np.bincount(place, weights=model.weights, minlength=24).reshape(sizes)
@@ -168,8 +168,8 @@ def test_a_step_that_leads_away_from_the_counts_is_taken_back(monkeypatch):
     """Planted: it is kept. Steps at random stand in for a search that went astray."""
     rng = np.random.default_rng(0)
     model = Particles((3, 4), n_rows=1e4, n_particles=4000, rng=np.random.default_rng(1))
-    whole = 1e4 * rng.dirichlet(np.full(12, 2.0)).reshape(3, 4)
-    for columns, counts in (((0,), whole.sum(axis=1)), ((1,), whole.sum(axis=0)), ((0, 1), whole)):
+    joint = 1e4 * rng.dirichlet(np.full(12, 2.0)).reshape(3, 4)
+    for columns, counts in (((0,), joint.sum(axis=1)), ((1,), joint.sum(axis=0)), ((0, 1), joint)):
         model.add(columns, counts, sigma=5.0, pull=0.01)
     model.start()
     model.fit(rounds=3, steps=40)

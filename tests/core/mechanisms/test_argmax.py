@@ -8,7 +8,7 @@ import pytest
 from ostraka import Confident, GNMax, LNMax, Private, Threshold
 from ostraka.mechanisms import NoisyCounts
 
-both = pytest.mark.parametrize("mechanism", [GNMax(sigma=7.0), LNMax(scale=7.0)], ids=str)
+both_noises = pytest.mark.parametrize("mechanism", [GNMax(sigma=7.0), LNMax(scale=7.0)], ids=str)
 
 
 def test_the_classic_price_is_order_over_sigma_squared():
@@ -42,7 +42,7 @@ def test_hundred_answers_at_sigma_40_cost_1_07_and_by_renyi_1_16():
         assert curve.epsilon(delta=1e-5) == pytest.approx(cost, abs=2e-3)
 
 
-@both
+@both_noises
 def test_gradient_comes_with_the_law_and_one_row_a_query(mechanism):
     counts = np.random.default_rng(1).multinomial(60, [0.5, 0.3, 0.2], size=9)
     log_p, slope = mechanism.log_outcomes_gradient(counts)
@@ -55,17 +55,17 @@ def test_gradient_comes_with_the_law_and_one_row_a_query(mechanism):
         np.testing.assert_allclose(slope[..., i], difference, atol=1e-5)
 
 
-@both
+@both_noises
 def test_what_all_classes_have_in_common_decides_nothing(mechanism):
     counts = np.random.default_rng(2).multinomial(60, [0.5, 0.3, 0.2], size=500)
-    few, many = (
-        mechanism.release(Private(counts + more, mechanism.promise), rng=np.random.default_rng(3))
-        for more in (0, 2**50)
+    close, many = (
+        mechanism.release(Private(counts + shift, mechanism.promise), rng=np.random.default_rng(3))
+        for shift in (0, 2**50)
     )
-    np.testing.assert_array_equal(few, many)
+    np.testing.assert_array_equal(close, many)
 
 
-@both
+@both_noises
 def test_whole_and_fractional_votes_of_any_dtype_are_votes(mechanism):
     rows = [[3, 1], [0, 9]]
     laws = [mechanism.log_outcomes(np.array(rows, dtype=dtype)) for dtype in (np.uint8, np.int64, np.float32)]
@@ -73,7 +73,7 @@ def test_whole_and_fractional_votes_of_any_dtype_are_votes(mechanism):
         np.testing.assert_array_equal(law, laws[0])
 
 
-@both
+@both_noises
 def test_no_queries_are_no_answers(mechanism):
     nothing = np.empty((0, 3))
     assert mechanism.log_outcomes(nothing).shape == (0, 3)

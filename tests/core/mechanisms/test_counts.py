@@ -37,8 +37,8 @@ class Scripted:
     def integers(self, low, high, size=None, dtype=None):
         if size is None:
             return self.numbers.pop(0)
-        taken, self.numbers = self.numbers[:size], self.numbers[size:]
-        return np.array(taken, dtype=dtype)
+        batch, self.numbers = self.numbers[:size], self.numbers[size:]
+        return np.array(batch, dtype=dtype)
 
 
 class TestTheDraws:
@@ -58,8 +58,8 @@ class TestTheDraws:
         for first in range(2**bits):
             for second in range(2**bits):
                 rng = Scripted(first, second, 2 ** (bits - 1) + 3, 7, 11, 13)
-                drawn = int(_discrete.discrete_gaussian(sigma, (1,), rng=rng, bits=bits)[0])
-                found[drawn] = found.get(drawn, 0) + 1
+                draw = int(_discrete.discrete_gaussian(sigma, (1,), rng=rng, bits=bits)[0])
+                found[draw] = found.get(draw, 0) + 1
         chances, reach = law(sigma)
         for k in range(-4, 5):  # all that ten bits can tell: at most one number on either side undecided
             assert abs(found.get(k, 0) - float(chances[k + reach]) * 4**bits) <= 2
@@ -133,8 +133,8 @@ class TestThePrice:
                 )
             steps = [z[t] - z[t - 1] for t in range(1, len(z))]
             largest = float(max(steps))
-        found = _discrete.unit_shift(sigma)
-        assert largest <= found <= largest * (1 + 1e-9) + 1e-12
+        shift = _discrete.unit_shift(sigma)
+        assert largest <= shift <= largest * (1 + 1e-9) + 1e-12
 
     @pytest.mark.parametrize("sigma", SIGMAS)
     def test_the_renyi_divergence_of_an_integer_move_stays_under_the_theorem(self, sigma):
@@ -151,8 +151,8 @@ class TestThePrice:
     def test_tails_are_bounded(self):
         for sigma in SIGMAS:
             chances, reach = law(sigma, reach=math.ceil(45 * sigma) + 60)
-            beyond = math.floor(36 * sigma) + 1
-            exact = float(2 * mpmath.fsum(chances[reach + beyond :]))
+            edge = math.floor(36 * sigma) + 1
+            exact = float(2 * mpmath.fsum(chances[reach + edge :]))
             assert exact <= _discrete.tail_mass(sigma) < 1e-278
 
     @pytest.mark.parametrize("sigma", [0.18, 0.25, 0.4, 0.49])
@@ -189,10 +189,12 @@ class TestTheDoor:
 
     def test_a_table_without_one_unit_has_a_mechanism_and_a_ledger_of_its_own(self):
         table = Private([[1, 2]], Adjacency.vector(l2=1.0, relation="zero-out"))
-        left_out, replaced = (NoisyCounts(sigma=4.0, relation=each) for each in ("zero-out", "replace-one"))
-        other = Private([[1, 2]], Adjacency.vector(l2=1.0))
+        left_out, replaced = (
+            NoisyCounts(sigma=4.0, relation=relation) for relation in ("zero-out", "replace-one")
+        )
+        vector = Private([[1, 2]], Adjacency.vector(l2=1.0))
         assert left_out.curve() == replaced.curve()
-        for first, then in (((left_out, table), (replaced, other)), ((replaced, other), (left_out, table))):
+        for first, then in (((left_out, table), (replaced, vector)), ((replaced, vector), (left_out, table))):
             with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
                 release(first[0], first[1], ledger=ledger)
                 with pytest.raises(ValueError, match="hides"):
@@ -233,5 +235,7 @@ class TestTheDoor:
 
 def test_log_likelihood_is_the_exact_law():
     chances, reach = law(2.0)
-    found = NoisyCounts(sigma=2.0).log_likelihood([[5, 3]], [[2, 3]])
-    np.testing.assert_allclose(found, [[float(mpmath.log(chances[reach + d])) for d in (3, 0)]], rtol=1e-12)
+    log_likelihood = NoisyCounts(sigma=2.0).log_likelihood([[5, 3]], [[2, 3]])
+    np.testing.assert_allclose(
+        log_likelihood, [[float(mpmath.log(chances[reach + d])) for d in (3, 0)]], rtol=1e-12
+    )

@@ -51,29 +51,29 @@ def tree(decide, *, n_noises, step, depth):
 
     ``decide`` gets a list of noises. Bits are a tree: a draw that wants more bits branches.
     """
-    found, undecided = {}, Fraction(0)
+    chances, undecided = {}, Fraction(0)
     pending = [list(bits) for bits in itertools.product(range(2**step), repeat=n_noises)]
     while pending:
         script = pending.pop()
-        rest = iter(script[n_noises:])
+        remainder = iter(script[n_noises:])
 
-        def more(rest=rest):
+        def more(bits=remainder):
             try:
-                return next(rest)
+                return next(bits)
             except StopIteration:
                 raise WantedError from None
 
         share = Fraction(1, 2 ** (step * len(script)))
         try:
             outcome = decide([Noise(KIND[0], word, more, step=step) for word in script[:n_noises]])
-            found[outcome] = found.get(outcome, Fraction(0)) + share
+            chances[outcome] = chances.get(outcome, Fraction(0)) + share
         except WantedError:
             if len(script) >= n_noises * depth:
                 undecided += share
             else:
                 pending += [[*script, bits] for bits in range(2**step)]
-    assert sum(found.values()) + undecided == 1
-    return found, undecided
+    assert sum(chances.values()) + undecided == 1
+    return chances, undecided
 
 
 KIND = [GAUSSIAN]
@@ -91,25 +91,25 @@ def test_every_outcome_of_an_argmax_has_its_ideal_probability_on_any_number_of_c
     kind, scale = outcome_law(mechanism).stages[0].noise
     KIND[0] = kind
     law = np.exp(mechanism.log_outcomes([counts]))[0]
-    for depth, most in ((1, 0.3), (2, 0.02)):
-        found, undecided = tree(
+    for depth, largest_rest in ((1, 0.3), (2, 0.02)):
+        chances, undecided = tree(
             lambda noises: _exact.settled_largest(counts, scale, noises), n_noises=2, step=4, depth=depth
         )
-        assert undecided < most
+        assert undecided < largest_rest
         for k, chance in enumerate(law):
-            assert found[k] <= chance <= found[k] + undecided
+            assert chances[k] <= chance <= chances[k] + undecided
 
 
 @pytest.mark.parametrize(("counts", "at"), [((3.0,), 4.5), ((3.0, 2.0), 4.5)])
 def test_every_outcome_of_a_screen_has_its_ideal_probability_on_any_number_of_coarse_bits(counts, at):
     KIND[0] = GAUSSIAN
     law = np.exp(Threshold(at=at, sigma=2.0, noise="every").log_outcomes([[*counts, -1e9]]))[0]
-    found, undecided = tree(
+    chances, undecided = tree(
         lambda noises: _exact.settled_reaches(counts, at, 2.0, noises), n_noises=len(counts), step=3, depth=3
     )
     assert undecided < 0.05
-    assert found[True] <= law[0] <= found[True] + undecided
-    assert found[False] <= law[1] <= found[False] + undecided
+    assert chances[True] <= law[0] <= chances[True] + undecided
+    assert chances[False] <= law[1] <= chances[False] + undecided
 
 
 @pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
@@ -124,39 +124,39 @@ def test_enclosures_hold_the_quantiles_of_both_ends_and_are_at_most_a_few_times_
         for number in numbers:
             low, high = _exact.enclosure(kind, number, bits)
             near = quantile(kind, mp.mpf(number + 1) / 2 ** (bits + 1))
-            far = quantile(kind, mp.mpf(number) / 2 ** (bits + 1))
+            quantile_end = quantile(kind, mp.mpf(number) / 2 ** (bits + 1))
             # mpmath's own rounding at 1/2 is all that may be below zero
             assert mp.mpf(low.numerator) / low.denominator <= near + mp.mpf(2) ** (-2 * bits - 100)
-            assert number == 0 or mp.mpf(high.numerator) / high.denominator >= far
+            assert number == 0 or mp.mpf(high.numerator) / high.denominator >= quantile_end
             assert (high == math.inf) == (number == 0)
             if number > 1:
-                assert float(high - low) <= 5 * float(far - near)
+                assert float(high - low) <= 5 * float(quantile_end - near)
 
 
 def test_noise_that_repeats_itself_for_ever_is_refused_and_no_answer_is_made_up():
-    same = [Noise(GAUSSIAN, 5, lambda: 5), Noise(GAUSSIAN, 5, lambda: 5)]
+    twins = [Noise(GAUSSIAN, 5, lambda: 5), Noise(GAUSSIAN, 5, lambda: 5)]
     with pytest.raises(RuntimeError, match="repeats itself"):
-        _exact.settled_largest((1.0, 1.0), 1.0, same)
+        _exact.settled_largest((1.0, 1.0), 1.0, twins)
 
 
 def spread_words(rng, shape):
     """Words whose tails are of all sizes, and some at the very ends."""
-    drawn = rng.integers(0, 2**64, size=shape, dtype=np.uint64)
-    signs, sizes = drawn & np.uint64(TOP), drawn & np.uint64(TOP - 1)
-    drawn = signs | (sizes >> rng.integers(0, 30, size=shape).astype(np.uint64))
-    flat = drawn.reshape(-1)
+    draws = rng.integers(0, 2**64, size=shape, dtype=np.uint64)
+    signs, sizes = draws & np.uint64(TOP), draws & np.uint64(TOP - 1)
+    draws = signs | (sizes >> rng.integers(0, 30, size=shape).astype(np.uint64))
+    flat = draws.reshape(-1)
     flat[::97], flat[1::97] = 0, TOP
     flat[2::97], flat[3::97] = TOP - 1, 2**64 - 1
-    return drawn
+    return draws
 
 
 @pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 @pytest.mark.parametrize("scale", [1e-200, 0.3, 40.0, 1e12])
 def test_the_fast_path_gives_the_answers_of_the_slow_one(kind, scale, monkeypatch):
     rng = np.random.default_rng(5)
-    drawn = spread_words(rng, (150, 3))
+    draws = spread_words(rng, (150, 3))
     counts = rng.integers(0, 4, size=(150, 3)) * min(scale, 1e9)
-    monkeypatch.setattr(_exact, "words", lambda rng, shape: drawn.reshape(shape).copy())
+    monkeypatch.setattr(_exact, "words", lambda rng, shape: draws.reshape(shape).copy())
 
     def more():  # further bits of one kind for every draw, however many it wants
         return 0x9E3779B97F4A7C15
@@ -164,14 +164,14 @@ def test_the_fast_path_gives_the_answers_of_the_slow_one(kind, scale, monkeypatc
     monkeypatch.setattr(_exact, "further", lambda rng, row: more)
     fast = _exact.largest(counts, kind=kind, scale=scale, rng=rng)
     slow = [
-        _exact.settled_largest(own, scale, [Noise(kind, word, more) for word in row])
-        for own, row in zip(counts.tolist(), drawn.tolist(), strict=True)
+        _exact.settled_largest(row_counts, scale, [Noise(kind, word, more) for word in row])
+        for row_counts, row in zip(counts.tolist(), draws.tolist(), strict=True)
     ]
     assert fast.tolist() == slow
     passes = _exact.reaches(counts, scale, scale=scale, rng=rng)
     expected = [
-        _exact.settled_reaches(own, scale, scale, [Noise(GAUSSIAN, word, more) for word in row])
-        for own, row in zip(counts.tolist(), drawn.tolist(), strict=True)
+        _exact.settled_reaches(row_counts, scale, scale, [Noise(GAUSSIAN, word, more) for word in row])
+        for row_counts, row in zip(counts.tolist(), draws.tolist(), strict=True)
     ]
     assert passes.tolist() == expected
 
@@ -196,8 +196,8 @@ def test_the_far_tail_is_settled_by_more_bits(mechanism, word):
     plain = TOP + int(0.38 * 2**64)
     votes = ballots([-3, 0])
     with mp.workprec(200):
-        beyond = quantile(GAUSSIAN, mp.mpf(word + 1) / 2**64) > 3
-    assert beyond
+        in_tail = quantile(GAUSSIAN, mp.mpf(word + 1) / 2**64) > 3
+    assert in_tail
     answer = mechanism.release(votes, rng=Scripted(word, plain, *[TOP] * 10))[0]
     assert answer == (0 if isinstance(mechanism, GNMax) else True)
 
@@ -226,26 +226,26 @@ def test_keyed_rows_replay_single_keys_down_to_the_further_bits(monkeypatch):
     votes = ballots(*[[5, 5, 5]] * 60)
     for mechanism in (GNMax(sigma=3.0), LNMax(scale=3.0)):
         at_once = mechanism.release(votes, rng=KeyedRows(keys))
-        each = [mechanism.release(votes[k : k + 1], rng=KeyedNoise(key))[0] for k, key in enumerate(keys)]
-        assert at_once.tolist() == each
-        assert len(set(each)) == 3
+        answers = [mechanism.release(votes[k : k + 1], rng=KeyedNoise(key))[0] for k, key in enumerate(keys)]
+        assert at_once.tolist() == answers
+        assert len(set(answers)) == 3
 
 
 def test_further_words_of_a_key_are_those_after_the_drawn_ones():
     rows, key = KeyedRows([b"a" * 32, b"b" * 32]), KeyedNoise(b"b" * 32)
     with pytest.raises(ValueError, match="words must be drawn before"):
         rows.further(1)
-    drawn, alone = words(rows, (2, 3)), words(key, (5,))
-    assert drawn[1].tolist() == alone[:3].tolist()
-    more = further(rows, 1)
-    assert [more(), more()] == alone[3:].tolist()
+    draws, alone = words(rows, (2, 3)), words(key, (5,))
+    assert draws[1].tolist() == alone[:3].tolist()
+    extension = further(rows, 1)
+    assert [extension(), extension()] == alone[3:].tolist()
 
 
 @pytest.mark.parametrize("make", [np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64])
 def test_words_have_64_random_bits_from_every_generator(make):
-    drawn = words(np.random.Generator(make(3)), (400,))
+    draws = words(np.random.Generator(make(3)), (400,))
     ones = [
-        (int(bit) & drawn).astype(bool).mean() for bit in (np.uint64(1) << np.arange(64, dtype=np.uint64))
+        (int(bit) & draws).astype(bool).mean() for bit in (np.uint64(1) << np.arange(64, dtype=np.uint64))
     ]
     assert 0.3 < min(ones) <= max(ones) < 0.7  # ten standard errors and more
 
@@ -256,12 +256,12 @@ def test_a_number_on_a_grid_is_rounded_exactly_and_more_bits_decide_at_its_borde
     low, high = Noise(GAUSSIAN, word, lambda: 0).ends()
     scale, grid = Fraction(3, 2), Fraction(1, 8)
     inside = -scale * (low + high) / 2  # the border of a cell lies inside what 64 bits leave open
-    found = {
+    outcomes = {
         bits: _exact.noisy_floor(inside, scale=scale, grid=grid, rng=Scripted(word, bits, *[TOP] * 9))
         for bits in (1, 2**64 - 2)
     }
     # small tails are large sizes
-    assert found == ({1: -1, 2**64 - 2: 0} if sign else {1: 0, 2**64 - 2: -1})
+    assert outcomes == ({1: -1, 2**64 - 2: 0} if sign else {1: 0, 2**64 - 2: -1})
     clear = _exact.noisy_floor(inside + grid / 2, scale=scale, grid=grid, rng=Scripted(word))
     assert clear == 0
 
@@ -269,9 +269,9 @@ def test_a_number_on_a_grid_is_rounded_exactly_and_more_bits_decide_at_its_borde
 @pytest.mark.parametrize("sigma", [512.0, 700.3, 5_000.0, 65_536.0])
 def test_the_table_of_normal_cells_is_near_enough_and_numbers_near_an_edge_are_settled(sigma):
     edges = _exact._edges(sigma)
-    some = np.unique(np.linspace(1, 7.5 * sigma, 300).astype(int))
+    places_tested = np.unique(np.linspace(1, 7.5 * sigma, 300).astype(int))
     with mp.workdps(40):
-        true = {n: mp.erf(n / (mp.mpf(sigma) * mp.sqrt(2))) * 2**63 for n in some.tolist()}
+        true = {n: mp.erf(n / (mp.mpf(sigma) * mp.sqrt(2))) * 2**63 for n in places_tested.tolist()}
         assert max(abs(true[n] - int(edges[n])) for n in true) < 2**23
         exact = {n: int(mp.floor(value)) for n, value in true.items()}
     places = [exact[n] + shift for n in exact for shift in (-2, 2)]
@@ -282,5 +282,5 @@ def test_the_table_of_normal_cells_is_near_enough_and_numbers_near_an_edge_are_s
         def integers(self, low, high, size, dtype):
             return np.array(places if size == (len(places),) else [0], dtype=dtype)
 
-    found = _exact.half_normal(sigma, (len(places),), rng=Fixed())
-    assert found.tolist() == [n + shift for n in exact for shift in (-1, 0)]
+    cells = _exact.half_normal(sigma, (len(places),), rng=Fixed())
+    assert cells.tolist() == [n + shift for n in exact for shift in (-1, 0)]

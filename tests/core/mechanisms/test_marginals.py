@@ -15,16 +15,16 @@ ROWS = np.array([[0, 0, 0, 1], [2, 1, 1, 1], [2, 0, 1, 1], [1, 1, 0, 1]])
 ONE_ROW = Adjacency(moves="row", relation="add-or-remove")
 
 
-def tree(**other):
+def tree(**changes):
     settings = {"sizes": SIZES, "target": 2, "sigma_pairs": 2.0, "sigma_triples": 3.0, "select_epsilon": 0.5}
-    return TreeMarginals(**settings | other)
+    return TreeMarginals(**settings | changes)
 
 
 def test_without_noise_to_speak_of_marginals_are_the_counts():
     mechanism = NoisyMarginals(sizes=SIZES, columns=((0,), (0, 2)), sigma=0.05)
-    found = mechanism.release(Private(ROWS, ONE_ROW), rng=np.random.default_rng(0))
-    np.testing.assert_array_equal(found["0"], [1, 1, 2])
-    np.testing.assert_array_equal(found["0,2"], [[1, 0], [1, 0], [0, 2]])
+    release = mechanism.release(Private(ROWS, ONE_ROW), rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(release["0"], [1, 1, 2])
+    np.testing.assert_array_equal(release["0,2"], [[1, 0], [1, 0], [0, 2]])
 
 
 @pytest.mark.parametrize("grain", [1, 6])
@@ -61,13 +61,13 @@ def test_one_unit_moves_no_score_by_more_than_its_weight():
         sizes=sizes, target=3, sigma_pairs=1.0, sigma_triples=1.0, select_epsilon=1.0, grain=grain
     )
     rows = np.column_stack([rng.integers(0, sizes, (50, 4)), np.full(50, grain)])
-    found = mechanism._first().release(
+    release = mechanism._first().release(
         Private(rows, replace(ONE_ROW, at_most=float(grain))), rng=np.random.default_rng(0)
     )
-    before = mechanism._scores(rows, found)
+    before = mechanism._scores(rows, release)
     moved = []
     for row in range(50):
-        after = mechanism._scores(np.delete(rows, row, axis=0), found)
+        after = mechanism._scores(np.delete(rows, row, axis=0), release)
         moved += [abs(after[pair] - before[pair]) for pair in before]
     assert max(moved) == grain
 
@@ -87,8 +87,8 @@ def test_codes_and_weights_out_of_range_are_refused_without_a_value(cell):
 
 
 def test_without_a_target_columns_are_counted_alone_and_in_pairs():
-    found = tree(target=None).release(Private(ROWS, ONE_ROW), rng=np.random.default_rng(0))
-    assert [len(name.split(",")) for name in found] == [1, 1, 1, 2, 2]
+    release = tree(target=None).release(Private(ROWS, ONE_ROW), rng=np.random.default_rng(0))
+    assert [len(name.split(",")) for name in release] == [1, 1, 1, 2, 2]
 
 
 def test_a_forest_closes_no_circle():
@@ -96,8 +96,8 @@ def test_a_forest_closes_no_circle():
     rng = np.random.default_rng(4)
     rows = np.column_stack([rng.integers(0, 2, (200, 6)), np.ones(200, dtype=int)])
     mechanism = tree(sizes=sizes, target=5, select_epsilon=0.01)
-    found = mechanism.release(Private(rows, ONE_ROW), rng=rng)
-    pairs = [tuple(map(int, name.split(",")))[:2] for name in found if name.count(",") == 2]
+    release = mechanism.release(Private(rows, ONE_ROW), rng=rng)
+    pairs = [tuple(map(int, name.split(",")))[:2] for name in release if name.count(",") == 2]
     part = {j: j for j in range(5)}
     for a, b in pairs:
         assert part[a] != part[b]

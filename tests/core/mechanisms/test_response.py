@@ -125,8 +125,8 @@ def test_a_flat_prior_is_plain_randomised_response():
 
 
 def test_a_better_prior_may_be_used_after_the_answer():
-    asked, newer = [[0.5, 0.4, 0.1]] * 2, [[0.1, 0.1, 0.8]] * 2
-    after = PriorResponse(prior=asked, epsilon=1.0).posterior([0, 1], newer)
+    prior, newer = [[0.5, 0.4, 0.1]] * 2, [[0.1, 0.1, 0.8]] * 2
+    after = PriorResponse(prior=prior, epsilon=1.0).posterior([0, 1], newer)
     assert (after[:, 2] > 0.5).all()
 
 
@@ -143,12 +143,12 @@ def test_answers_of_another_prior_and_labels_of_another_length_are_refused():
 
 
 def test_priors_are_told_apart_by_a_digest_and_the_price_does_not_depend_on_them():
-    one = PriorResponse(prior=[[0.5, 0.4, 0.1]], epsilon=1.0)
+    response = PriorResponse(prior=[[0.5, 0.4, 0.1]], epsilon=1.0)
     two = PriorResponse(prior=[[0.5, 0.1, 0.4]], epsilon=1.0)
-    assert one != two
-    assert repr(one) != repr(two)
-    assert one.curve() == two.curve() == RandomizedResponse(n_classes=2, epsilon=1.0).curve()
-    assert one == PriorResponse(prior=np.array([[0.5, 0.4, 0.1]]), epsilon=1.0)
+    assert response != two
+    assert repr(response) != repr(two)
+    assert response.curve() == two.curve() == RandomizedResponse(n_classes=2, epsilon=1.0).curve()
+    assert response == PriorResponse(prior=np.array([[0.5, 0.4, 0.1]]), epsilon=1.0)
 
 
 def test_a_prior_cannot_be_changed_behind_the_mechanism():

@@ -7,12 +7,14 @@ from ostraka import Private, Threshold
 
 
 def test_classic_prices_are_of_what_the_threshold_is_applied_to():
-    one, each = (Threshold(at=3, sigma=7.0, noise=noise).curve("classic") for noise in ("largest", "every"))
-    for order, a, b in zip(one.orders[:-1], one.rdp[:-1], each.rdp[:-1], strict=True):
+    largest, every = (
+        Threshold(at=3, sigma=7.0, noise=noise).curve("classic") for noise in ("largest", "every")
+    )
+    for order, a, b in zip(largest.orders[:-1], largest.rdp[:-1], every.rdp[:-1], strict=True):
         assert a == pytest.approx(order / 98, rel=1e-12)
         assert b == pytest.approx(order / 49, rel=1e-12)
-    assert one.mu_squared == pytest.approx(1 / 49)
-    assert each.mu_squared == pytest.approx(2 / 49)
+    assert largest.mu_squared == pytest.approx(1 / 49)
+    assert every.mu_squared == pytest.approx(2 / 49)
 
 
 def test_tight_prices_are_about_2_over_pi_of_one_count_for_either_noise():

@@ -56,11 +56,11 @@ class Bits:
 def test_where_the_first_bits_do_not_decide_further_ones_do_as_multi_precision_says(exponent):
     with mpmath.workprec(8000):
         chance = mpmath.exp(-mpmath.mpf(exponent.numerator) / exponent.denominator)
-        words, rest = [], chance
+        words, remainder = [], chance
         while len(words) < 100:
-            rest = mpmath.ldexp(rest, 62)
-            words.append(int(mpmath.floor(rest)))
-            rest -= words[-1]
+            remainder = mpmath.ldexp(remainder, 62)
+            words.append(int(mpmath.floor(remainder)))
+            remainder -= words[-1]
     undecided = next(i for i, word in enumerate(words) if word) + 3  # words that agree with the chance
     below, above = ([*words[:undecided], words[undecided] + side] for side in (-1, 1))
     assert selection.is_below(below[0], exponent, Bits(*below[1:], 0)) is True
@@ -79,11 +79,11 @@ def test_scores_at_the_ends_of_their_type_do_not_wrap():
 
 def test_floats_decide_only_beside_their_error(monkeypatch):
     # at this exponent the chance is 2^-60 or less, so bits that are all 0 do not decide
-    asked = []
-    monkeypatch.setattr(selection, "is_below", lambda *at: asked.append(at) or len(asked) > 5)
-    rng = type("", (), {"integers": lambda _, most, size: np.full(size, 0 if most > 3 else 1)})()
+    bounds = []
+    monkeypatch.setattr(selection, "is_below", lambda *at: bounds.append(at) or len(bounds) > 5)
+    rng = type("", (), {"integers": lambda _, bound, size: np.full(size, 0 if bound > 3 else 1)})()
     assert selection.choices(np.array([100, 0]), 1, rate=Fraction(1), rng=rng).tolist() == [1]
-    assert {at[:2] for at in asked} == {(0, Fraction(100))}
+    assert {at[:2] for at in bounds} == {(0, Fraction(100))}
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
@@ -92,9 +92,9 @@ def test_no_neighbour_costs_more_than_the_curve_at_any_order(epsilon):
     orders = [1.5, 2.0, 8.0, 64.0]
     bound = dict(zip(curve.orders, curve.rdp, strict=True))
     worst = dict.fromkeys(orders, 0.0)
-    for here in ([0, 0, 0], [0, 4, 9], [0, 20, 20]):
+    for base in ([0, 0, 0], [0, 4, 9], [0, 20, 20]):
         for move in itertools.product((-2, 0, 2), repeat=3):
-            p, q = law(here, epsilon, 2), law(np.add(here, move), epsilon, 2)
+            p, q = law(base, epsilon, 2), law(np.add(base, move), epsilon, 2)
             for order in orders:
                 cost = logsumexp(order * np.log(p) + (1 - order) * np.log(q)) / (order - 1)
                 worst[order] = max(worst[order], cost)

@@ -77,8 +77,8 @@ def fits(draws: np.ndarray, variance: float) -> bool:
     reach = next(k for k in range(1000) if law.sf(k) * draws.size < 25)
     edges = np.arange(-reach, reach + 1)
     expected = np.concatenate([[law.cdf(-reach - 1)], law.pmf(edges), [law.sf(reach)]]) * draws.size
-    seen = np.bincount(np.clip(draws.ravel(), -reach - 1, reach + 1) + reach + 1, minlength=len(expected))
-    return stats.chisquare(seen, expected * draws.size / expected.sum()).pvalue > FALSE_ALARM
+    tally = np.bincount(np.clip(draws.ravel(), -reach - 1, reach + 1) + reach + 1, minlength=len(expected))
+    return stats.chisquare(tally, expected * draws.size / expected.sum()).pvalue > FALSE_ALARM
 
 
 def test_release_adds_nothing_and_breaks_ties_by_its_generator():
@@ -98,11 +98,11 @@ def moves(l1: float, l2: float, largest: int) -> list[tuple[int, ...]]:
     """Every multiset of positive cell changes within both norms: signs and places make no difference."""
     if largest == 0:
         return [()]
-    found = []
+    vectors = []
     for times in range(int(min(l1 / largest, l2**2 / largest**2 + 1e-9)) + 1):
-        left = math.sqrt(max(0.0, l2**2 - times * largest**2))
-        found += [(largest,) * times + rest for rest in moves(l1 - times * largest, left, largest - 1)]
-    return found
+        norm_left = math.sqrt(max(0.0, l2**2 - times * largest**2))
+        vectors += [(largest,) * times + tail for tail in moves(l1 - times * largest, norm_left, largest - 1)]
+    return vectors
 
 
 def exact_shift(variance: float, shift: int, order: float) -> mpmath.mpf:
@@ -138,15 +138,15 @@ def test_moves_that_are_not_summed_have_the_price_of_theorem_3_5(sigma, l1, l2):
     curve, mu = SkellamSum(sigma=sigma, l1=l1, l2=l2).curve(), mpmath.mpf(sigma) ** 2
     l1 = min(l1, l2**2)
     for order, price in zip(curve.orders[:-1], curve.rdp[:-1], strict=True):
-        whole = math.ceil(order)
-        rest = min(((2 * whole - 1) * mpmath.mpf(l2) ** 2 + 6 * l1) / (4 * mu**2), 3 * l1 / (2 * mu))
-        assert 1 <= price / (whole * mpmath.mpf(l2) ** 2 / (2 * mu) + rest) < 1 + 1e-9
+        ceiling = math.ceil(order)
+        correction = min(((2 * ceiling - 1) * mpmath.mpf(l2) ** 2 + 6 * l1) / (4 * mu**2), 3 * l1 / (2 * mu))
+        assert 1 <= price / (ceiling * mpmath.mpf(l2) ** 2 / (2 * mu) + correction) < 1 + 1e-9
 
 
 def test_a_price_for_one_norm_alone_would_not_cover_the_other():
     # the wrong reading: l1 moves of one, or one move of l2
-    one, wide = SkellamSum(sigma=2.0, l1=6, l2=6), SkellamSum(sigma=2.0, l1=6, l2=6**0.5)
-    assert one.curve().rdp[20] > 2 * wide.curve().rdp[20]
+    narrow, wide = SkellamSum(sigma=2.0, l1=6, l2=6), SkellamSum(sigma=2.0, l1=6, l2=6**0.5)
+    assert narrow.curve().rdp[20] > 2 * wide.curve().rdp[20]
 
 
 def test_large_steps_and_small_noise_are_summed_where_the_mass_lies():
@@ -170,9 +170,9 @@ def test_sums_that_carry_noise_pass_unchanged_and_others_are_refused():
             SkellamSum(sigma=4.0, l1=2, l2=2**0.5),
             SkellamSum(sigma=5.0, l1=20, l2=20**0.5),
         ]
-        for other in others:
+        for stranger in others:
             with pytest.raises(ValueError, match="hides"):
-                release(mechanism, Private(np.arange(4), other.promise), ledger=ledger)
+                release(mechanism, Private(np.arange(4), stranger.promise), ledger=ledger)
         with pytest.raises(ValueError, match="whole numbers"):
             mechanism.release(Private(np.ones(4), mechanism.promise), rng=np.random.default_rng(0))
 
@@ -181,11 +181,11 @@ def test_sums_that_carry_noise_pass_unchanged_and_others_are_refused():
 def test_noise_added_at_release_comes_from_the_generator_and_has_the_stated_width():
     mechanism = SkellamSum(sigma=4.0, l1=2, l2=2**0.5, adds=True)
     private = Private(np.zeros(200_000, dtype=np.int64), mechanism.promise)
-    one, two, other = (mechanism.release(private, rng=np.random.default_rng(seed)) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, two)
-    assert (one != other).any()
-    assert fits(one, 16.0)
-    assert not fits(one, 15.2)
+    first, second, third = (mechanism.release(private, rng=np.random.default_rng(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, second)
+    assert (first != third).any()
+    assert fits(first, 16.0)
+    assert not fits(first, 15.2)
 
 
 def test_low_bits_decide_where_high_bits_tie(monkeypatch):
@@ -194,7 +194,7 @@ def test_low_bits_decide_where_high_bits_tie(monkeypatch):
         high, low, lower = (int(mpmath.floor(threshold * 2**bits)) % 2**64 for bits in (64, 128, 192))
     # draws are counts of thresholds not above the number: 3 just below the fourth, 4 from it on
     fine = [[low - 1], [low], [lower + 1], [low], [lower - 1], [low + 1]]
-    words = iter([np.array(each, dtype=np.uint64) for each in ([high] * 4, *fine)])
+    words = iter([np.array(half, dtype=np.uint64) for half in ([high] * 4, *fine)])
     monkeypatch.setattr(skellam, "_words", lambda size, rng: next(words))
     assert skellam.skellam(4.0, (2,)).tolist() == [3 - 3, 4 - 4]
     assert next(words, None) is None

@@ -26,16 +26,16 @@ def test_the_shift_is_the_largest_step_of_the_exact_quantiles(sigma):
     reach = math.ceil(13 * sigma) + 25
     with mpmath.workdps(60):
         below = list(itertools.accumulate(law(sigma**2, reach)))[2:-2]
-        near = [stats.norm.ppf(float(one)) for one in below]
+        near = [stats.norm.ppf(float(chance)) for chance in below]
         z = [
-            float(mpmath.findroot(lambda x, a=one: mpmath.ncdf(x) - a, start))
-            for one, start in zip(below, near, strict=True)
+            float(mpmath.findroot(lambda x, a=chance: mpmath.ncdf(x) - a, start))
+            for chance, start in zip(below, near, strict=True)
             if abs(start) < 8
         ]
     for shift in (1, 2, 5):
         largest = max(np.subtract(z[shift:], z[:-shift]))
-        found = skellam.shift_mu(sigma**2, shift)
-        assert 0 < found - largest < 2e-9 * largest + 2e-10
+        shift_of_table = skellam.shift_mu(sigma**2, shift)
+        assert 0 < shift_of_table - largest < 2e-9 * largest + 2e-10
 
 
 @pytest.mark.parametrize("sigma", [*SIGMAS[:-1], pytest.param(SIGMAS[-1], marks=pytest.mark.slow)])
@@ -61,11 +61,11 @@ def whole_delta(sigma: float, move: tuple[int, ...], epsilon: float) -> float:
     """The hockey-stick divergence of cells that move at once, summed over all their values."""
     at = np.arange(-math.ceil(9 * sigma) - 8, math.ceil(9 * sigma) + 9)
     noise = stats.skellam(sigma**2 / 2, sigma**2 / 2)
-    one, two = np.ones(1), np.ones(1)
+    p, two = np.ones(1), np.ones(1)
     for shift in move:
-        one = np.multiply.outer(one, noise.pmf(at - shift)).ravel()
+        p = np.multiply.outer(p, noise.pmf(at - shift)).ravel()
         two = np.multiply.outer(two, noise.pmf(at)).ravel()
-    return float(np.maximum(one - math.exp(epsilon) * two, 0).sum())
+    return float(np.maximum(p - math.exp(epsilon) * two, 0).sum())
 
 
 @pytest.mark.parametrize(

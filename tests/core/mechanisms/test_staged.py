@@ -41,15 +41,15 @@ def law(labels, sharp=SHARP):
     true = math.exp(EPSILON)
     chances = {}
     for first, second in itertools.product(range(3), repeat=2):
-        one = (true if first == labels[0] else 1) / (true + 2)
-        kept = sorted(np.argsort(sharp[first])[1:].tolist())
-        if second not in kept:
+        chance = (true if first == labels[0] else 1) / (true + 2)
+        candidates = sorted(np.argsort(sharp[first])[1:].tolist())
+        if second not in candidates:
             two = 0.0
-        elif labels[1] in kept:
+        elif labels[1] in candidates:
             two = (true if second == labels[1] else 1) / (true + 1)
         else:
             two = 0.5
-        chances[first, second] = one * two
+        chances[first, second] = chance * two
     return chances
 
 
@@ -60,15 +60,15 @@ def law(labels, sharp=SHARP):
 def test_stages_answer_by_their_own_laws_and_the_advice(labels):
     mechanism, rng = one_then(2), np.random.default_rng(11)
     expected = law(labels)
-    seen = dict.fromkeys(expected, 0)
+    tally = dict.fromkeys(expected, 0)
     for _ in range(2500):
-        seen[tuple(mechanism.release(private(labels), rng=rng).tolist())] += 1
+        tally[tuple(mechanism.release(private(labels), rng=rng).tolist())] += 1
     possible = [pair for pair, chance in expected.items() if chance > 0]
-    assert sum(seen[pair] for pair in possible) == 2500
-    counts = [seen[pair] for pair in possible]
+    assert sum(tally[pair] for pair in possible) == 2500
+    counts = [tally[pair] for pair in possible]
     assert chisquare(counts, [2500 * expected[pair] for pair in possible]).pvalue > FALSE_ALARM
     for wrong in (0.8, 1.25):  # power: first answers 20 % too seldom, or too often, right would be seen
-        right = sum(seen[pair] for pair in possible if pair[0] == labels[0])
+        right = sum(tally[pair] for pair in possible if pair[0] == labels[0])
         chance = wrong * math.exp(EPSILON) / (math.exp(EPSILON) + 2)
         assert binomtest(right, 2500, chance).pvalue < FALSE_ALARM
 
@@ -80,9 +80,9 @@ def test_the_whole_costs_one_epsilon_and_not_less(sharp):
     worst = dict.fromkeys(ORDERS, 0.0)
     largest = 0.0
     for labels in itertools.product(range(3), repeat=2):
-        for place, other in itertools.product(range(2), range(3)):
+        for place, label in itertools.product(range(2), range(3)):
             changed = list(labels)
-            changed[place] = other
+            changed[place] = label
             p, q = law(labels, sharp), law(changed, sharp)
             assert {pair for pair in p if p[pair] > 0} == {pair for pair in q if q[pair] > 0}
             pairs = [(p[pair], q[pair]) for pair in p if p[pair] > 0]
@@ -103,24 +103,24 @@ def test_one_stage_is_randomised_response():
     labels = private(np.arange(50) % 3)
     staged = StagedResponse(stage=np.zeros(50, dtype=int), n_classes=3, epsilon=0.7, advise=by_first_answer)
     plain = RandomizedResponse(n_classes=3, epsilon=0.7)
-    one, two = (each.release(labels, rng=np.random.default_rng(5)) for each in (staged, plain))
-    np.testing.assert_array_equal(one, two)
+    first, second = (mechanism.release(labels, rng=np.random.default_rng(5)) for mechanism in (staged, plain))
+    np.testing.assert_array_equal(first, second)
 
 
 def test_advice_sees_earlier_answers_only_and_cannot_change_them():
-    seen = []
+    views = []
 
     def advise(stage, answers):
-        seen.append((stage, answers.copy()))
+        views.append((stage, answers.copy()))
         answers[:] = 0
         return np.full((2, 3), 1 / 3)
 
     mechanism = StagedResponse(stage=[1, 0, 2, 0, 1, 2], n_classes=3, epsilon=30.0, advise=advise)
     answers = mechanism.release(private([2, 1, 2, 1, 2, 2]), rng=np.random.default_rng(0))
     np.testing.assert_array_equal(answers, [2, 1, 2, 1, 2, 2])
-    assert [stage for stage, _ in seen] == [1, 2]
-    np.testing.assert_array_equal(seen[0][1], [NOT_YET, 1, NOT_YET, 1, NOT_YET, NOT_YET])
-    np.testing.assert_array_equal(seen[1][1], [2, 1, NOT_YET, 1, 2, NOT_YET])
+    assert [stage for stage, _ in views] == [1, 2]
+    np.testing.assert_array_equal(views[0][1], [NOT_YET, 1, NOT_YET, 1, NOT_YET, NOT_YET])
+    np.testing.assert_array_equal(views[1][1], [2, 1, NOT_YET, 1, 2, NOT_YET])
 
 
 def test_the_door_charges_all_stages_once():
@@ -155,16 +155,16 @@ def test_a_crash_between_stages_costs_nothing_more_and_leaves_no_answer():
 
 
 def test_it_is_known_by_what_is_public():
-    one, same = one_then(5), one_then(5)
-    assert one == same
-    assert hash(one) == hash(same)
-    assert one != one_then(6)
-    assert one != one_then(5, advise=print)
-    assert repr(one) == repr(one_then(5, advise=print))  # advice has no price, so the ledger ignores it
-    assert one != object()
-    assert "5 in 2 stages" in repr(one)
+    first, second = one_then(5), one_then(5)
+    assert first == second
+    assert hash(first) == hash(second)
+    assert first != one_then(6)
+    assert first != one_then(5, advise=print)
+    assert repr(first) == repr(one_then(5, advise=print))  # advice has no price, so the ledger ignores it
+    assert first != object()
+    assert "5 in 2 stages" in repr(first)
     with pytest.raises(ValueError, match="read-only"):
-        one.stage[0] = 1
+        first.stage[0] = 1
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [0, 1, 3], [0.5, 1.0, 2.0], [0, 1, -1]])

@@ -18,16 +18,16 @@ RATES = (1e-3, 0.05, 0.4, 0.9)
 
 
 def divergence(log_p, log_q):
-    one = np.logaddexp.reduce(FINITE[:, None] * log_p + (1 - FINITE[:, None]) * log_q, axis=1)
-    return np.maximum(one / (FINITE - 1), 0)
+    log_moment = np.logaddexp.reduce(FINITE[:, None] * log_p + (1 - FINITE[:, None]) * log_q, axis=1)
+    return np.maximum(log_moment / (FINITE - 1), 0)
 
 
 def sampled_truth(log_p, log_q, rate):
     """Both directions between the law without the unit and the mixture with it, by definition."""
     mixed = np.logaddexp(log_p + math.log(rate), log_q + math.log1p(-rate))
-    both = (divergence(mixed, log_q), divergence(log_q, mixed))
-    far = max(np.abs(mixed - log_q).max(), 0.0)
-    return np.append(np.maximum(*both), far)
+    directions = (divergence(mixed, log_q), divergence(log_q, mixed))
+    reach = max(np.abs(mixed - log_q).max(), 0.0)
+    return np.append(np.maximum(*directions), reach)
 
 
 def own_curve(log_p, log_q):
@@ -74,8 +74,8 @@ def test_without_against_with_is_reached_where_a_unit_rules_out_an_outcome(rate,
 def test_without_against_with_is_nearly_the_mechanisms_own_where_nearly_everybody_takes_part(rate):
     for log_p, log_q in random_laws(30, np.random.default_rng(6)):
         truth = divergence(log_q, np.logaddexp(log_p + math.log(rate), log_q + math.log1p(-rate)))
-        own = np.maximum(divergence(log_q, log_p), divergence(log_p, log_q))
-        bound = _without_against_with(FINITE, own, rate)
+        unsampled = np.maximum(divergence(log_q, log_p), divergence(log_p, log_q))
+        bound = _without_against_with(FINITE, unsampled, rate)
         assert (bound >= truth * (1 - 1e-9) - 1e-13).all()
     log_p, log_q = np.log([0.4, 0.6]), np.log([0.6, 0.4])
     truth = divergence(log_q, np.logaddexp(log_p + math.log(rate), log_q + math.log1p(-rate)))
@@ -96,7 +96,7 @@ def test_sampled_ballots_cost_no_more_than_the_curve(mechanism, rate, votes):
         np.add(without, [-1, 1, 0]),
         np.add(without, [1, -1, 0]),
     ):
-        log_p, log_q = (mechanism.log_outcomes(each)[0] for each in (near, without))
+        log_p, log_q = (mechanism.log_outcomes(histogram)[0] for histogram in (near, without))
         assert (bound >= sampled_truth(log_p, log_q, rate) * (1 - 1e-8)).all()
 
 
@@ -128,8 +128,8 @@ def test_without_the_gaussian_shortcut_the_generic_bound_stays_above_the_gaussia
     for rate in RATES:
         step = Curve.gaussian(sensitivity=1.0, sigma=3.0)
         exact, generic = (
-            np.array(amplified(each, sampling_rate=rate).rdp)
-            for each in (step, replace(step, mu_squared=math.inf))
+            np.array(amplified(curve, sampling_rate=rate).rdp)
+            for curve in (step, replace(step, mu_squared=math.inf))
         )
         assert (generic >= exact * (1 - 1e-12))[:-1].all()
 
@@ -140,8 +140,8 @@ def test_a_higher_rate_never_costs_less_and_one_is_the_mechanism_itself():
         np.array(Subsampled(mechanism=mechanism, sampling_rate=q).curve().rdp)
         for q in (0.01, 0.1, 0.5, 0.99, 1)
     ]
-    for less, more in itertools.pairwise(costs):
-        assert (less <= more * (1 + 1e-6)).all()
+    for less, higher in itertools.pairwise(costs):
+        assert (less <= higher * (1 + 1e-6)).all()
     assert Subsampled(mechanism=mechanism, sampling_rate=1).curve() == mechanism.curve()
 
 
@@ -158,7 +158,7 @@ def test_a_tiny_rate_does_not_cancel_below_the_truth():
 @pytest.mark.parametrize("sigma", [0.05, 0.3, 0.8])
 def test_hardly_any_noise_overflows_nothing_and_never_costs_more_than_always_taking_part(sigma):
     seldom = Subsampled(mechanism=GNMax(sigma=sigma), sampling_rate=0.1).curve()
-    assert all(ours <= own for ours, own in zip(seldom.rdp, GNMax(sigma=sigma).curve().rdp, strict=True))
+    assert all(ours <= plain for ours, plain in zip(seldom.rdp, GNMax(sigma=sigma).curve().rdp, strict=True))
 
 
 @pytest.mark.parametrize("mechanism", [GNMax(sigma=1e-3), LNMax(scale=1e-3), GNMax(sigma=1e-200)], ids=repr)
@@ -183,12 +183,12 @@ def test_one_use_is_dominated_by_the_sampled_gaussian_and_attains_it(rate):
     without, with_it = (np.stack([column, 1 - column], axis=1) for column in chance.T)
     mixed = (1 - rate) * without + rate * with_it
     for epsilon in (0.02, 0.1, 0.3):
-        seen = max(
+        largest = max(
             hockey_stick(p, q, epsilon)
-            for both in zip(mixed, without, strict=True)
-            for p, q in (both, both[::-1])
+            for pair in zip(mixed, without, strict=True)
+            for p, q in (pair, pair[::-1])
         )
-        assert seen <= only.delta(epsilon) <= 1.01 * seen + 1e-9
+        assert largest <= only.delta(epsilon) <= 1.01 * largest + 1e-9
 
 
 def test_many_uses_stay_below_their_laws_beside_others():
@@ -213,8 +213,8 @@ def test_a_pure_mechanism_stays_pure_and_all_of_one_sample_is_one_use():
     (law,) = curve.laws
     assert law.kind == "pure"
     assert [law.size, curve.rdp[-1]] == pytest.approx([math.log1p(0.1 * math.expm1(0.4))] * 2, rel=1e-8)
-    both = Confident(screen=Threshold(at=20, sigma=15.0), argmax=GNMax(sigma=10.0))
-    (law,) = Subsampled(mechanism=both, sampling_rate=0.2).curve().laws
+    confident = Confident(screen=Threshold(at=20, sigma=15.0), argmax=GNMax(sigma=10.0))
+    (law,) = Subsampled(mechanism=confident, sampling_rate=0.2).curve().laws
     assert (law.rate, law.uses) == (0.2, 1)
     assert law.mu_squared == pytest.approx(1 / 15**2 + 2 / 10**2)
     assert amplified(Curve(ORDERS, (0.1,) * len(ORDERS)), sampling_rate=0.5).laws is None
@@ -231,9 +231,9 @@ every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m:
 def test_a_moved_weight_costs_at_most_the_curve(mechanism, weight):
     bound = np.array(Weighted(mechanism=mechanism, weight=weight).curve().rdp)
     for votes in ([30, 29, 0], [33.5, 33, 20], [12, 11, 11]):
-        here = mechanism.log_outcomes([votes])[0]
-        there = mechanism.log_outcomes([np.add(votes, [-weight, weight, 0])])[0]
-        for p, q in ((here, there), (there, here)):
+        base = mechanism.log_outcomes([votes])[0]
+        neighbour = mechanism.log_outcomes([np.add(votes, [-weight, weight, 0])])[0]
+        for p, q in ((base, neighbour), (neighbour, base)):
             assert (divergence(p, q) <= bound[:-1] * (1 + 1e-8)).all()
 
 

@@ -13,8 +13,8 @@ ONE_ROW = Adjacency(moves="row", relation="add-or-remove")
 
 
 def rows(n, d, seed=0):
-    found = np.random.default_rng(seed).normal(size=(n, d))
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    matrix = np.random.default_rng(seed).normal(size=(n, d))
+    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
 
 
 class TestTheNoise:
@@ -24,9 +24,9 @@ class TestTheNoise:
         assert kstest(noise, norm(scale=3.0).cdf).pvalue > FALSE_ALARM
         assert kstest(noise, norm(scale=3.03).cdf).pvalue < kstest(noise, norm(scale=3.0).cdf).pvalue
         # the variance of n normal numbers: chi square, by its normal limit
-        far = norm.isf(FALSE_ALARM / 2) * math.sqrt(2 / n)
-        assert abs(np.mean(noise**2) / 9 - 1) < far
-        assert abs(np.mean(noise**2) / 3.03**2 - 1) > far
+        tolerance = norm.isf(FALSE_ALARM / 2) * math.sqrt(2 / n)
+        assert abs(np.mean(noise**2) / 9 - 1) < tolerance
+        assert abs(np.mean(noise**2) / 3.03**2 - 1) > tolerance
 
     def test_lies_in_the_middles_of_cells_of_one_grid_whatever_the_sum(self):
         for totals in (0.0, 12_345.0):
@@ -84,9 +84,9 @@ class TestThePrice:
             assert exact.epsilon(delta) <= cost <= 1.01 * exact.epsilon(delta)
 
     def test_is_that_of_any_number_of_columns_since_draws_are_exact(self):
-        few, many = (GaussianSums(n_columns=n, sigma=4.0).curve() for n in (1, 10_000))
-        assert few == many
-        assert few.slack == 0
+        narrow, many = (GaussianSums(n_columns=n, sigma=4.0).curve() for n in (1, 10_000))
+        assert narrow == many
+        assert narrow.slack == 0
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def plausible(hits, log_law):
 def test_tokens_are_drawn_as_often_as_their_law_says_and_not_as_a_slightly_wrong_one():
     draw, rng = draw_of(), np.random.default_rng(4)
     private = Private(draw.contributions(DOCUMENTS).sum(axis=0), draw.promise)
-    few = np.bincount([draw.release(private, rng=rng)[0] for _ in range(4000)], minlength=4)
-    assert plausible(few, law(draw, DOCUMENTS))
+    tally = np.bincount([draw.release(private, rng=rng)[0] for _ in range(4000)], minlength=4)
+    assert plausible(tally, law(draw, DOCUMENTS))
     hits = np.bincount(draw.tokens(private, size=1_000_000, rng=rng), minlength=4)
     assert plausible(hits, law(draw, DOCUMENTS))
     for wrong in (draw_of(temperature=0.9), draw_of(n_documents=4), draw_of(clip=1.0)):
@@ -63,11 +63,11 @@ def test_no_neighbour_exceeds_the_range_and_the_worst_reaches_it(relation):
     ranges, curve = [], draw.curve()
     laws = [law(draw, [*DOCUMENTS, shape]) for shape in shapes]
     for mine in laws:
-        for other in [law(draw, [*DOCUMENTS, np.zeros(4)])] if relation == "zero-out" else laws[:16]:
-            losses = mine - other
+        for neighbour in [law(draw, [*DOCUMENTS, np.zeros(4)])] if relation == "zero-out" else laws[:16]:
+            losses = mine - neighbour
             ranges.append(np.ptp(losses))
             for order, bound in list(zip(curve.orders, curve.rdp, strict=True))[::40]:
-                assert logsumexp(order * losses + other) / (order - 1) <= bound + 1e-12
+                assert logsumexp(order * losses + neighbour) / (order - 1) <= bound + 1e-12
     assert max(ranges) <= draw.range * (1 + 1e-12)
     assert max(ranges) > 0.999 * draw.range
     assert draw.range == pytest.approx((1 if relation == "zero-out" else 2) * 2 * 1.5 / (3 * 0.8), rel=1e-12)

@@ -22,11 +22,11 @@ every_number = pytest.mark.parametrize(("mean", "eta"), NUMBERS)
 ONE = GaussianSums(n_columns=1, sigma=4.0)
 
 
-def chances(mean, eta, most=400):
+def chances(mean, eta, n_terms=400):
     """Chances of 0, 1, … trials, by the definitions in multi-precision; gamma by its own root finding."""
     with mpmath.workdps(40):
         if eta is None:
-            return [mpmath.exp(-mean) * mpmath.mpf(mean) ** k / mpmath.factorial(k) for k in range(most)]
+            return [mpmath.exp(-mean) * mpmath.mpf(mean) ** k / mpmath.factorial(k) for k in range(n_terms)]
 
         def average(gamma):
             if eta == 0:
@@ -35,7 +35,7 @@ def chances(mean, eta, most=400):
 
         gamma = mpmath.findroot(lambda g: average(g) - mean, (1e-6, 0.9), solver="anderson")
         terms = [mpmath.mpf(0)]
-        for k in range(1, most):
+        for k in range(1, n_terms):
             if eta == 0:
                 terms.append((1 - gamma) ** k / (k * mpmath.log(1 / gamma)))
             else:
@@ -48,19 +48,19 @@ def chances(mean, eta, most=400):
 @pytest.mark.statistical
 def test_the_number_of_trials_has_its_law_and_not_one_of_another_mean(mean, eta):
     rng = np.random.default_rng(5)
-    drawn = np.array([trials.n_trials(mean, eta, rng=rng) for _ in range(2000)])
+    numbers = np.array([trials.n_trials(mean, eta, rng=rng) for _ in range(2000)])
 
-    def plausible(other):
-        law = np.array([float(chance) for chance in chances(other, eta, most=40)])
-        hits = np.bincount(np.minimum(drawn, 40), minlength=41)
-        wanted = np.append(law, max(0.0, 1 - law.sum())) * len(drawn)
+    def plausible(candidate):
+        law = np.array([float(chance) for chance in chances(candidate, eta, n_terms=40)])
+        hits = np.bincount(np.minimum(numbers, 40), minlength=41)
+        wanted = np.append(law, max(0.0, 1 - law.sum())) * len(numbers)
         large = wanted > 5
-        both = [np.append(row[large], row[~large].sum()) for row in (hits, wanted)]
-        if both[1][-1] < 1:
-            assert both[0][-1] < 12
-            both = [row[:-1] for row in both]
-            both[1] *= both[0].sum() / both[1].sum()
-        return stats.chisquare(*both).pvalue > FALSE_ALARM
+        tallies = [np.append(row[large], row[~large].sum()) for row in (hits, wanted)]
+        if tallies[1][-1] < 1:
+            assert tallies[0][-1] < 12
+            tallies = [row[:-1] for row in tallies]
+            tallies[1] *= tallies[0].sum() / tallies[1].sum()
+        return stats.chisquare(*tallies).pvalue > FALSE_ALARM
 
     assert plausible(mean)
     assert not plausible(4 * mean)
@@ -68,15 +68,15 @@ def test_the_number_of_trials_has_its_law_and_not_one_of_another_mean(mean, eta)
 
 @every_number
 def test_the_law_of_the_best_is_that_of_the_largest_of_a_random_number(mean, eta):
-    one = np.array([0.5, 0.3, 0.15, 0.05])  # in rising order of the score
+    p = np.array([0.5, 0.3, 0.15, 0.05])  # in rising order of the score
     mechanism = BestTrial(settings=(ONE,), n_trials=mean, eta=eta)
-    told = np.exp(mechanism.log_best(np.log(one)))
+    law = np.exp(mechanism.log_best(np.log(p)))
     number = chances(mean, eta)
-    up_to = [0.0, *np.cumsum(one[:-1]).tolist()]
+    up_to = [0.0, *np.cumsum(p[:-1]).tolist()]
     below = [float(sum(chance * share**k for k, chance in enumerate(number) if k)) for share in up_to]
     wanted = [*np.diff([*below, 1 - float(number[0])]), float(number[0])]
-    np.testing.assert_allclose(told, wanted, rtol=1e-9)
-    assert told.sum() == pytest.approx(1)
+    np.testing.assert_allclose(law, wanted, rtol=1e-9)
+    assert law.sum() == pytest.approx(1)
 
 
 @every_number
@@ -93,14 +93,14 @@ def test_no_score_of_any_outcomes_makes_the_best_dearer_than_the_price(mean, eta
             odds = one * np.exp(epsilon * tilt)
             other = odds / odds.sum()
             p, q = (mechanism.log_best(np.log(law)) for law in (one, other))
-            there = np.isfinite(p)
-            p, q = p[there], q[there]
-            own = np.array([base.curve().rdp[place] for place in (20, 60)])
+            finite = np.isfinite(p)
+            p, q = p[finite], q[finite]
+            base_costs = np.array([base.curve().rdp[place] for place in (20, 60)])
             one_cost = [
                 logsumexp(order * np.log(one) + (1 - order) * np.log(other)) / (order - 1)
                 for order in (ORDERS[20], ORDERS[60])
             ]
-            assert (np.array(one_cost) <= own * (1 + 1e-9)).all()
+            assert (np.array(one_cost) <= base_costs * (1 + 1e-9)).all()
             for place in (20, 60):
                 order = ORDERS[place]
                 cost = max(logsumexp(order * a + (1 - order) * b) / (order - 1) for a, b in ((p, q), (q, p)))
@@ -115,7 +115,7 @@ def test_the_best_of_gaussian_scores_costs_less_than_the_price_and_not_much_less
     """By quadrature: the released number is its own score, and moves up or down by mu."""
     price = trials._curve((Curve.gaussian(sensitivity=mu, sigma=1.0),), mean, eta)
     x = np.linspace(-12, 12, 20_001)
-    number = np.array([float(chance) for chance in chances(mean, eta, most=300)])
+    number = np.array([float(chance) for chance in chances(mean, eta, n_terms=300)])
 
     def log_density(shift):
         inside = stats.norm.cdf(x - shift)
@@ -136,13 +136,13 @@ def test_the_best_of_gaussian_scores_costs_less_than_the_price_and_not_much_less
 
 
 def test_chances_that_one_trial_allows_are_those_of_its_own_law_and_hardly_more():
-    there = np.linspace(0.001, 0.999, 200)
-    told = trials._furthest((RandomizedResponse(n_classes=2, epsilon=0.8).curve(),), there)
-    exact = np.minimum(math.exp(0.8) * there, 1 - math.exp(-0.8) * (1 - there))
-    assert (told >= exact).all()
-    np.testing.assert_allclose(told, exact, rtol=1e-6)
-    shift = trials._furthest((Curve.gaussian(sensitivity=0.7, sigma=1.0),), there)
-    exact = stats.norm.cdf(stats.norm.ppf(there) + 0.7)
+    grid = np.linspace(0.001, 0.999, 200)
+    law = trials._furthest((RandomizedResponse(n_classes=2, epsilon=0.8).curve(),), grid)
+    exact = np.minimum(math.exp(0.8) * grid, 1 - math.exp(-0.8) * (1 - grid))
+    assert (law >= exact).all()
+    np.testing.assert_allclose(law, exact, rtol=1e-6)
+    shift = trials._furthest((Curve.gaussian(sensitivity=0.7, sigma=1.0),), grid)
+    exact = stats.norm.cdf(stats.norm.ppf(grid) + 0.7)
     assert (shift >= exact).all()
     np.testing.assert_allclose(shift, exact, rtol=1e-6)
 
@@ -150,16 +150,16 @@ def test_chances_that_one_trial_allows_are_those_of_its_own_law_and_hardly_more(
 @pytest.mark.parametrize("eta", [1.0, 0.0, -0.5])
 def test_it_is_never_dearer_than_the_theorem_for_negative_binomial_numbers(eta):
     """Theorem 2 of Papernot and Steinke 2022, written out."""
-    one = 3 * GNMax(sigma=10.0).curve()
+    curve = 3 * GNMax(sigma=10.0).curve()
     gamma = 0.1
     mean = (1 / gamma - 1) / math.log(1 / gamma) if eta == 0 else eta * 0.9 / (0.1 * (1 - 0.1**eta))
-    price = trials._curve((one,), mean, eta)
+    price = trials._curve((curve,), mean, eta)
     for place, order in enumerate(ORDERS[:-1]):
         theorem = min(
-            one.rdp[place]
+            curve.rdp[place]
             + (1 + eta) * ((1 - 1 / other) * rdp + math.log(1 / gamma) / other)
             + math.log(mean) / (order - 1)
-            for other, rdp in zip(ORDERS, one.rdp, strict=True)
+            for other, rdp in zip(ORDERS, curve.rdp, strict=True)
         )
         assert price.rdp[place] <= theorem * (1 + 1e-9)
     pure = BestTrial(settings=(RandomizedResponse(n_classes=4, epsilon=0.5),), n_trials=mean, eta=eta)
@@ -168,12 +168,12 @@ def test_it_is_never_dearer_than_the_theorem_for_negative_binomial_numbers(eta):
 
 def test_poisson_numbers_have_the_price_of_theorem_6():
     """Papernot and Steinke 2022, Theorem 6, beside the empty answer."""
-    one = Curve.gaussian(sensitivity=1.0, sigma=4.0)
-    price = trials._curve((one,), 20.0, None)
+    curve = Curve.gaussian(sensitivity=1.0, sigma=4.0)
+    price = trials._curve((curve,), 20.0, None)
     for order in (16.0, 64.0):
         theorem = (
-            one.rdp[one.orders.index(order)]
-            + 20.0 * one.delta(math.log(order / (order - 1)))
+            curve.rdp[curve.orders.index(order)]
+            + 20.0 * curve.delta(math.log(order / (order - 1)))
             + math.log(20.0) / (order - 1)
         )
         assert price.rdp[price.orders.index(order)] == pytest.approx(theorem, rel=1e-6)
@@ -230,18 +230,18 @@ def test_without_a_trial_there_is_no_answer():
 
 def test_trials_that_make_more_uses_than_are_paid_for_are_refused():
     votes = Private([[60, 40], [10, 90]], Adjacency.one_ballot())
-    one = BestTrial(settings=(GNMax(sigma=10.0),), n_trials=3.0)
+    best = BestTrial(settings=(GNMax(sigma=10.0),), n_trials=3.0)
     with pytest.raises(ValueError, match="type n_answers=2"):
-        one.uses(votes)
-    two = replace(one, n_answers=2)
+        best.uses(votes)
+    two = replace(best, n_answers=2)
     assert two.uses(votes) == 1
-    assert two.curve().rdp[5] > one.curve().rdp[5]
+    assert two.curve().rdp[5] > best.curve().rdp[5]
 
 
 def test_the_dearest_setting_decides_the_price():
     quiet, loud = (replace(ONE, sigma=sigma) for sigma in (4.0, 40.0))
-    both = BestTrial(settings=(loud, quiet), n_trials=8.0, eta=0.0).curve()
-    assert both.rdp == BestTrial(settings=(quiet,), n_trials=8.0, eta=0.0).curve().rdp
+    combined = BestTrial(settings=(loud, quiet), n_trials=8.0, eta=0.0).curve()
+    assert combined.rdp == BestTrial(settings=(quiet,), n_trials=8.0, eta=0.0).curve().rdp
 
 
 def test_another_score_is_another_question():

@@ -20,7 +20,7 @@ def checks_of_scikit_learn(*estimators, **options):
     names, cases = every.args
     marked = []
     for case in cases:
-        (one, check), marks = getattr(case, "values", case), [*getattr(case, "marks", ())]
+        (estimator, check), marks = getattr(case, "values", case), [*getattr(case, "marks", ())]
         slow = [] if check.func.__name__ in FEW else [pytest.mark.slow]
-        marked.append(pytest.param(one, check, marks=[*marks, *slow]))
+        marked.append(pytest.param(estimator, check, marks=[*marks, *slow]))
     return pytest.mark.parametrize(names, marked, **every.kwargs)

@@ -27,15 +27,15 @@ def test_targets_are_those_of_equation_3():
     """f(o_c) = -sum_k |o_k - [c = k]|, softmax of f / lambda + log prior, in 50 digits."""
     rng = np.random.default_rng(0)
     scale, answers, logits = 0.4, rng.laplace(0.1, 0.4, (6, 4)), rng.normal(0, 2, (6, 4))
-    told = torch.as_tensor(OneHotLaplace(n_classes=4, scale=scale).log_likelihood(answers))
-    ours = posterior(told, torch.as_tensor(logits)).numpy()
+    log_likelihood = torch.as_tensor(OneHotLaplace(n_classes=4, scale=scale).log_likelihood(answers))
+    ours = posterior(log_likelihood, torch.as_tensor(logits)).numpy()
     with mpmath.workdps(50):
         for row in range(6):
             o = [mpmath.mpf(value) for value in answers[row].tolist()]
             prior = [mpmath.e ** mpmath.mpf(value) for value in logits[row].tolist()]
             apart = [mpmath.fsum(abs(o[k] - (c == k)) for k in range(4)) for c in range(4)]
             weight = [mpmath.e ** (-apart[c] / scale) * prior[c] for c in range(4)]
-            exact = [float(each / mpmath.fsum(weight)) for each in weight]
+            exact = [float(entry / mpmath.fsum(weight)) for entry in weight]
             np.testing.assert_allclose(ours[row], exact, rtol=1e-12)
 
 
@@ -56,17 +56,17 @@ def test_any_mechanism_on_labels_serves_with_its_own_rule(mechanism):
     assert model.curve_ == mechanism.curve()
     assert model.answers_.shape[0] == 20
     prior = model.predict_proba(rows)
-    told = torch.as_tensor(mechanism.log_likelihood(model.answers_))
-    ours = posterior(told, torch.as_tensor(np.log(prior)))
+    log_likelihood = torch.as_tensor(mechanism.log_likelihood(model.answers_))
+    ours = posterior(log_likelihood, torch.as_tensor(np.log(prior)))
     np.testing.assert_allclose(ours, mechanism.posterior(model.answers_, prior), rtol=1e-10)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_a_step_goes_from_the_prediction_to_the_posterior_and_not_through_the_prior(temperature):
-    told = torch.tensor([[0.0, 2.0, -1.0]])
+    log_likelihood = torch.tensor([[0.0, 2.0, -1.0]])
     logits = torch.tensor([[1.0, -0.5, 0.3]], requires_grad=True)
     model = ALIBI(epsilon=1.0, temperature=temperature)
-    model._loss(told)(logits, torch.tensor([0])).backward()
+    model._loss(log_likelihood)(logits, torch.tensor([0])).backward()
     before = np.exp([1.0, -0.5, 0.3]) / np.exp([1.0, -0.5, 0.3]).sum()
     after = np.exp([0.0, 2.0, -1.0]) * np.exp(np.array([1.0, -0.5, 0.3]) / temperature)
     np.testing.assert_allclose(logits.grad[0], before - after / after.sum(), rtol=1e-5)
@@ -74,17 +74,20 @@ def test_a_step_goes_from_the_prediction_to_the_posterior_and_not_through_the_pr
 
 def test_at_temperature_1_it_maximises_the_likelihood_of_the_answers():
     """The gradient is that of -log sum_c prior(c) P(answer | c): training cannot be led astray by itself."""
-    told, rows = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(5)
-    one, two = (torch.linspace(-1, 1, 20).double().reshape(5, 4).requires_grad_() for _ in range(2))
-    ALIBI(epsilon=1.0)._loss(told)(one, rows).backward()
-    (-torch.logsumexp(torch.log_softmax(two, dim=1) + told, dim=1).mean()).backward()
-    np.testing.assert_allclose(one.grad, two.grad, rtol=1e-12)
+    log_likelihood, rows = (
+        torch.randn(5, 4, generator=torch.Generator().manual_seed(0)).double(),
+        torch.arange(5),
+    )
+    first, second = (torch.linspace(-1, 1, 20).double().reshape(5, 4).requires_grad_() for _ in range(2))
+    ALIBI(epsilon=1.0)._loss(log_likelihood)(first, rows).backward()
+    (-torch.logsumexp(torch.log_softmax(second, dim=1) + log_likelihood, dim=1).mean()).backward()
+    np.testing.assert_allclose(first.grad, second.grad, rtol=1e-12)
 
 
 def test_training_is_algorithm_3_written_out():
     """Every step of a fit: targets from the density of the answers, eq. 2, and that step's prediction."""
     model = ALIBI(network(epochs=1, learning_rate=0.01), epsilon=2.5, mechanism="laplace").fit(X, Y)
-    apart = np.stack([np.abs(model.answers_ - each).sum(axis=1) for each in np.eye(10)], axis=1)
+    apart = np.stack([np.abs(model.answers_ - corner).sum(axis=1) for corner in np.eye(10)], axis=1)
     density = torch.as_tensor(-apart * 2.5 / 2, dtype=torch.float32)
 
     def step(logits, rows):
@@ -101,9 +104,9 @@ def test_training_is_algorithm_3_written_out():
 
 
 def test_with_a_uniform_prior_targets_stay():
-    told, rows = torch.tensor([[0.0, 1.0], [3.0, 0.0]]), torch.tensor([1])
+    log_likelihood, rows = torch.tensor([[0.0, 1.0], [3.0, 0.0]]), torch.tensor([1])
     logits = torch.tensor([[5.0, -5.0]], requires_grad=True)
-    ALIBI(epsilon=1.0, prior="uniform")._loss(told)(logits, rows).backward()
+    ALIBI(epsilon=1.0, prior="uniform")._loss(log_likelihood)(logits, rows).backward()
     fixed = np.exp([3.0, 0.0]) / np.exp([3.0, 0.0]).sum()
     now = np.exp([5.0, -5.0]) / np.exp([5.0, -5.0]).sum()
     np.testing.assert_allclose(logits.grad[0], now - fixed, rtol=1e-4)
@@ -254,7 +257,7 @@ def test_classes_that_are_named_are_no_secret_of_the_labels():
 
 def test_any_optimiser_and_module_will_do():
     sgd = partial(torch.optim.SGD, momentum=0.9, nesterov=True, weight_decay=1e-4)
-    own = network(module=nn.Sequential(nn.Linear(64, 20), nn.Tanh(), nn.Linear(20, 10)), optimizer=sgd)
-    model = ALIBI(own, epsilon=MOST).fit(X, Y)
+    student = network(module=nn.Sequential(nn.Linear(64, 20), nn.Tanh(), nn.Linear(20, 10)), optimizer=sgd)
+    model = ALIBI(student, epsilon=MOST).fit(X, Y)
     assert isinstance(model.network_.module_[1], nn.Tanh)
-    assert own is not model.network_
+    assert student is not model.network_

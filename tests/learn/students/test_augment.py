@@ -56,9 +56,9 @@ def test_at_strength_zero_strong_changes_nothing(shape):
 def test_a_seed_repeats_what_another_does_not(shape):
     augment = photo(shape, shift=0.2)
     for change in (augment.weak, augment.strong, TableAugment().weak, TableAugment().strong):
-        one, again, other = (under(seed, change, IMAGES[shape]) for seed in (3, 3, 4))
-        assert torch.equal(one, again)
-        assert not torch.equal(one, other)
+        first, again, reseeded = (under(seed, change, IMAGES[shape]) for seed in (3, 3, 4))
+        assert torch.equal(first, again)
+        assert not torch.equal(first, reseeded)
 
 
 @every_shape
@@ -72,11 +72,11 @@ def test_every_row_of_a_batch_is_changed_by_itself(shape):
 def test_weak_moves_by_whole_pixels_in_every_way_there_is(shape):
     _, height, width = shape
     image = IMAGES[shape][0].numpy().reshape(shape)
-    far = math.floor(0.2 * height), math.floor(0.2 * width)
+    reach = math.floor(0.2 * height), math.floor(0.2 * width)
     ways = {
         scipy.ndimage.shift(image, (0, down, right), order=0, mode="constant", cval=0.25).tobytes()
-        for down in range(-far[0], far[0] + 1)
-        for right in range(-far[1], far[1] + 1)
+        for down in range(-reach[0], reach[0] + 1)
+        for right in range(-reach[1], reach[1] + 1)
     }
     # the rarest of at most 25 ways is missing from 2,000 with probability below 25 · 0.96^2000 < 1e-30
     out = under(0, ImageAugment(shape=shape, shift=0.2, fill=0.25).weak, IMAGES[shape][:1].repeat(2000, 1))
@@ -126,8 +126,8 @@ def test_a_flip_mirrors_about_half_of_the_images():
     out = under(0, ImageAugment(shape=(1, 8, 8), shift=0.0, flip=True).weak, rows)
     mirrored = rows.reshape(-1, 8, 8).flip(2).flatten(1)
     flipped = (out - mirrored).abs().amax(dim=1) < 1e-6
-    kept = (out - rows).abs().amax(dim=1) < 1e-6
-    assert (flipped ^ kept).all()
+    unflipped = (out - rows).abs().amax(dim=1) < 1e-6
+    assert (flipped ^ unflipped).all()
     assert binomtest(int(flipped.sum()), 4000, 0.5).pvalue > FALSE_ALARM
     assert binomtest(int(flipped.sum()), 4000, 0.6).pvalue < FALSE_ALARM
 
@@ -170,26 +170,26 @@ def test_shades_are_what_their_names_say():
         return augment._shaded(image, {name: on}).flatten().numpy()
 
     torch.manual_seed(5)
-    far = abs(2 * float(torch.rand(1, 1)) - 1)
+    reach = abs(2 * float(torch.rand(1, 1)) - 1)
     plain = image.flatten().numpy()
-    np.testing.assert_allclose(shaded("contrast"), 0.4375 + (plain - 0.4375) * (1 - 0.95 * far), atol=1e-6)
-    np.testing.assert_allclose(shaded("brightness"), plain * (1 - 0.95 * far), atol=1e-6)
-    levels = round(2 ** (8 - 4 * far)) - 1
+    np.testing.assert_allclose(shaded("contrast"), 0.4375 + (plain - 0.4375) * (1 - 0.95 * reach), atol=1e-6)
+    np.testing.assert_allclose(shaded("brightness"), plain * (1 - 0.95 * reach), atol=1e-6)
+    levels = round(2 ** (8 - 4 * reach)) - 1
     np.testing.assert_allclose(shaded("posterize"), np.round(plain * levels) / levels, atol=1e-6)
-    np.testing.assert_allclose(shaded("solarize"), np.where(plain > 1 - far, 1 - plain, plain), atol=1e-6)
+    np.testing.assert_allclose(shaded("solarize"), np.where(plain > 1 - reach, 1 - plain, plain), atol=1e-6)
 
 
 def test_each_image_gets_as_many_operations_as_were_asked_for():
     shape = (1, 8, 8)
-    seen = []
+    operations = []
 
     class Watched(ImageAugment):
         def _moved(self, images, on):
-            seen.append(torch.stack(list(on.values())).sum(dim=0))
+            operations.append(torch.stack(list(on.values())).sum(dim=0))
             return images
 
     Watched(shape=shape, n_operations=3).strong(IMAGES[shape])
-    assert (seen[0] == 3).all()
+    assert (operations[0] == 3).all()
 
 
 def test_holes_are_square_and_at_most_half_a_side_wide():

@@ -42,12 +42,12 @@ class TestMomentLogistic:
         private, y = table(20_000, rng)
         public, _ = table(2_000, rng)
         sigma, exact = 200.0, counted(private, y, 0.0, rng)
-        found = []
+        coefficients = []
         for _ in range(40):
             noisy = exact + np.rint(sigma * rng.normal(size=exact.shape))
             model = MomentLogistic().fit(public, noisy, sigma=sigma, n_units=20_000)
-            found.append(model.coef_[:, 1] - model.coef_[:, 0])
-        ratio = np.std(found, axis=0) / model.standard_errors_[:, 1]
+            coefficients.append(model.coef_[:, 1] - model.coef_[:, 0])
+        ratio = np.std(coefficients, axis=0) / model.standard_errors_[:, 1]
         assert 0.75 < np.median(ratio) < 1.3
         assert 0.5 < ratio.min() < ratio.max() < 2
 
@@ -91,14 +91,16 @@ class TestSmoothedCounts:
         rng = np.random.default_rng(0)
         features, _ = self.smooth_world(rng)
         counts, sigma, scale = rng.normal(size=(8, 2)) * 50, 7.0, 0.5
-        found = SmoothedCounts(scale=scale).fit(features, counts, sigma=sigma, n_units=900, features=features)
+        student = SmoothedCounts(scale=scale).fit(
+            features, counts, sigma=sigma, n_units=900, features=features
+        )
         reached = 3 * features.T @ features
         centred = counts - counts.mean(axis=1, keepdims=True)
         precision = reached.T @ reached / sigma**2 + np.eye(8) / scale**2
         mean = np.linalg.solve(precision, reached.T @ centred / sigma**2)
-        np.testing.assert_allclose(found.shares_, features @ mean, rtol=1e-7, atol=1e-10)
+        np.testing.assert_allclose(student.shares_, features @ mean, rtol=1e-7, atol=1e-10)
         covariance = features @ np.linalg.inv(precision) @ features.T
-        np.testing.assert_allclose(found.deviation_, np.sqrt(np.diag(covariance)), rtol=1e-5)
+        np.testing.assert_allclose(student.deviation_, np.sqrt(np.diag(covariance)), rtol=1e-5)
 
     def test_the_scale_adapts_to_signal_and_noise(self):
         rng = np.random.default_rng(1)
@@ -117,23 +119,27 @@ class TestSmoothedCounts:
             shares = features @ (0.3 * rng.normal(size=(8, 2)))
             exact = features.T @ (shares - shares.mean(axis=1, keepdims=True))
             noisy = exact + 40 * rng.normal(size=exact.shape)
-            found = SmoothedCounts(scale=0.3).fit(features, noisy, sigma=40.0, n_units=300, features=features)
-            sure.append(found.confidence_)
-            right.append(found.labels_ == shares.argmax(axis=1))
+            student = SmoothedCounts(scale=0.3).fit(
+                features, noisy, sigma=40.0, n_units=300, features=features
+            )
+            sure.append(student.confidence_)
+            right.append(student.labels_ == shares.argmax(axis=1))
         assert np.mean(sure) == pytest.approx(np.mean(right), abs=0.06)
 
     def test_probability_is_how_likely_the_label_is(self):
         rng = np.random.default_rng(3)
         features, _ = self.smooth_world(rng)
-        said, true = [], []
+        stated_chances, true = [], []
         for _ in range(60):  # worlds drawn from the prior, whose shares stay between 0 and 1
             shares = features @ (0.07 * rng.normal(size=(8, 2)))
             shares -= shares.mean(axis=1, keepdims=True)
             noisy = features.T @ shares + 4 * rng.normal(size=(8, 2))
-            found = SmoothedCounts(scale=0.07).fit(features, noisy, sigma=4.0, n_units=300, features=features)
-            said.append(found.probability_.mean())
-            true.append(0.5 + shares[np.arange(300), found.labels_].mean())
-        assert np.mean(said) == pytest.approx(np.mean(true), abs=0.015)
+            student = SmoothedCounts(scale=0.07).fit(
+                features, noisy, sigma=4.0, n_units=300, features=features
+            )
+            stated_chances.append(student.probability_.mean())
+            true.append(0.5 + shares[np.arange(300), student.labels_].mean())
+        assert np.mean(stated_chances) == pytest.approx(np.mean(true), abs=0.015)
         assert np.mean(true) > 0.55
 
     def sure(self, sigma=30.0):
@@ -143,22 +149,22 @@ class TestSmoothedCounts:
         return SmoothedCounts().fit(features, noisy, sigma=sigma, n_units=3e3, features=features), shares
 
     def test_sure_labels_are_as_many_as_are_expected_to_be_right(self):
-        found, shares = self.sure()
+        labels_found, shares = self.sure()
         sizes = []
         for right in (0.99, 0.9, 0.8):
-            sure = found.sure_labels(right=right)
-            taken = sure != ABSTAIN
-            sizes.append(taken.sum())
-            assert (sure[taken] == found.labels_[taken]).all()
-            assert found.probability_[taken].mean() >= right - 0.02
-            assert (sure[taken] == shares.argmax(axis=1)[taken]).mean() >= right
+            sure = labels_found.sure_labels(right=right)
+            accepted = sure != ABSTAIN
+            sizes.append(accepted.sum())
+            assert (sure[accepted] == labels_found.labels_[accepted]).all()
+            assert labels_found.probability_[accepted].mean() >= right - 0.02
+            assert (sure[accepted] == shares.argmax(axis=1)[accepted]).mean() >= right
         assert 30 <= sizes[0] < sizes[1] < sizes[2]
 
     def test_no_class_is_lost_even_where_noise_drowns_all(self):
-        found, _ = self.sure(sigma=1e6)
-        sure = found.sure_labels()
-        for label in np.unique(found.labels_):
-            assert (sure == label).sum() >= 0.1 * (found.labels_ == label).sum()
+        labels_found, _ = self.sure(sigma=1e6)
+        sure = labels_found.sure_labels()
+        for label in np.unique(labels_found.labels_):
+            assert (sure == label).sum() >= 0.1 * (labels_found.labels_ == label).sum()
 
     def test_refuses_a_share_out_of_range_and_other_shapes(self):
         with pytest.raises(ValueError, match="right must be"):
@@ -185,9 +191,9 @@ class TestAugmentedSVM:
 
     def test_it_says_how_sure_it_is_of_every_class(self):
         X, y = load_digits(return_X_y=True)
-        few = y[:200] != 3
+        majority = y[:200] != 3
         classes = np.arange(9, -1, -1)  # in any order, and one of them without a row
-        model = AugmentedSVM().fit(X[:200][few], y[:200][few], classes=classes)
+        model = AugmentedSVM().fit(X[:200][majority], y[:200][majority], classes=classes)
         model.sharpness_ = sharpness(model.decision_function(X[200:400]), confidence=0.9)
         sure = model.predict_proba(X[200:400])
         np.testing.assert_allclose(sure.sum(axis=1), 1.0)

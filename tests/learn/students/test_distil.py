@@ -70,16 +70,16 @@ def test_auto_takes_the_student_that_predicts_held_out_answers_better():
 
 
 def test_only_semi_supervised_classifiers_see_unanswered_rows():
-    alone, beside = (
+    alone, semi_supervised = (
         Distilled(kind).fit(X, ANSWERS, classes=NAMES) for kind in (GaussianNB(), LabelSpreading())
     )
     assert alone.model_.class_count_.sum() == (ANSWERS >= 0).sum()
-    assert len(beside.model_.transduction_) == 150
+    assert len(semi_supervised.model_.transduction_) == 150
 
 
 def test_the_seed_reaches_the_classifier_unless_it_has_one():
-    for own, seed in ((None, 7), (3, 3)):
-        forest = RandomForestClassifier(2, random_state=own)
+    for classifier_seed, seed in ((None, 7), (3, 3)):
+        forest = RandomForestClassifier(2, random_state=classifier_seed)
         assert Distilled(forest, random_state=7).fit(X, Y).model_.random_state == seed
     assert Distilled("boosting", random_state=np.random.RandomState(0)).fit(X, Y).score(X, Y) > 0.9
 

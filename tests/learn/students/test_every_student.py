@@ -112,16 +112,16 @@ def test_a_seed_repeats_the_training_and_leaves_the_callers_chance_alone(name):
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    one = TRAINED[name](random_state=5).fit(X, ANSWERS)
+    first = TRAINED[name](random_state=5).fit(X, ANSWERS)
     assert torch.equal(torch.rand(3), expected)
-    two, three = (TRAINED[name](random_state=seed).fit(X, ANSWERS) for seed in (5, 6))
-    np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))
-    assert not np.array_equal(one.predict_proba(X), three.predict_proba(X))
+    second, three = (TRAINED[name](random_state=seed).fit(X, ANSWERS) for seed in (5, 6))
+    np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
+    assert not np.array_equal(first.predict_proba(X), three.predict_proba(X))
 
 
 @every_trained
 def test_an_interrupted_training_goes_on_from_its_checkpoint_and_no_other_from_it(name, tmp_path):
-    told, file = [], tmp_path / "student.pt"
+    events, file = [], tmp_path / "student.pt"
 
     def stop(_stage, done, _total):
         if done == 3:
@@ -129,15 +129,15 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint_and_no_other_from_i
 
     with pytest.raises(KeyboardInterrupt):
         TRAINED[name](checkpoint=file, progress=stop).fit(X, ANSWERS)
-    again = TRAINED[name](checkpoint=file, progress=lambda *stage: told.append(stage)).fit(X, ANSWERS)
-    whole = TRAINED[name]().fit(X, ANSWERS)
-    assert told == [("epochs", 4, 6), ("epochs", 5, 6), ("epochs", 6, 6)]
-    np.testing.assert_array_equal(again.predict_proba(X), whole.predict_proba(X))
-    assert again.losses_ == whole.losses_
-    assert len(whole.losses_) == 6
-    other = clone(again).set_params(**{"unanswered_weight": 2.0} if name == "GAN" else {"threshold": 0.5})
+    again = TRAINED[name](checkpoint=file, progress=lambda *stage: events.append(stage)).fit(X, ANSWERS)
+    uninterrupted = TRAINED[name]().fit(X, ANSWERS)
+    assert events == [("epochs", 4, 6), ("epochs", 5, 6), ("epochs", 6, 6)]
+    np.testing.assert_array_equal(again.predict_proba(X), uninterrupted.predict_proba(X))
+    assert again.losses_ == uninterrupted.losses_
+    assert len(uninterrupted.losses_) == 6
+    changed = clone(again).set_params(**{"unanswered_weight": 2.0} if name == "GAN" else {"threshold": 0.5})
     with pytest.raises(ValueError, match="belongs to another training"):
-        other.fit(X, ANSWERS)
+        changed.fit(X, ANSWERS)
 
 
 @every_trained

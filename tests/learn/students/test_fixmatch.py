@@ -29,8 +29,8 @@ def network(**choices) -> TorchClassifier:
 class Marked:
     """Weak rows stay as they are, strong ones are moved: so it shows which was used where."""
 
-    def __init__(self, *, far=1.0):
-        self.far = far
+    def __init__(self, *, distance=1.0):
+        self.far = distance
 
     def weak(self, rows):
         return rows
@@ -61,11 +61,13 @@ def test_the_loss_is_that_of_equations_3_and_4(threshold, weight):
         **{name: torch.as_tensor(values) for name, values in rows.items()},
         augment=Marked(), batch_size=6, ratio=3, threshold=threshold, weight=weight,
     )  # fmt: skip
-    few, many = np.array([5, 0, 3]), np.arange(3, 30)
-    got = match.loss(linear, (torch.as_tensor(few), torch.as_tensor(many)))
+    labelled_places, many = np.array([5, 0, 3]), np.arange(3, 30)
+    got = match.loss(linear, (torch.as_tensor(labelled_places), torch.as_tensor(many)))
 
     matrix, bias = linear.weight.detach().numpy(), linear.bias.detach().numpy()
-    supervised = -log_softmax(labelled[few] @ matrix.T + bias, axis=1)[range(3), targets[few]].mean()
+    supervised = -log_softmax(labelled[labelled_places] @ matrix.T + bias, axis=1)[
+        range(3), targets[labelled_places]
+    ].mean()
     weak, strong = (rows @ matrix.T + bias for rows in (others[many], others[many] + 1.0))
     sure, guess = softmax(weak, axis=1).max(axis=1), weak.argmax(axis=1)
     learned = -log_softmax(strong, axis=1)[range(27), guess] * (sure >= threshold)
@@ -79,9 +81,14 @@ def test_the_gradient_is_that_of_guesses_taken_for_labels():
         linear.weight.copy_(torch.tensor([[4.0, 0.0], [0.0, 4.0]]))
     rows = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
 
-    def gradient(far):
-        given = {"rows": rows, "targets": torch.tensor([0, 1]), "others": rows, "augment": Marked(far=far)}
-        match = _Match(**given, batch_size=2, ratio=1, threshold=0.9, weight=1.0)
+    def gradient(distance):
+        arguments = {
+            "rows": rows,
+            "targets": torch.tensor([0, 1]),
+            "others": rows,
+            "augment": Marked(distance=distance),
+        }
+        match = _Match(**arguments, batch_size=2, ratio=1, threshold=0.9, weight=1.0)
         linear.zero_grad()
         match.loss(linear, (torch.arange(2), torch.arange(2))).backward()
         return linear.weight.grad.clone()
@@ -100,9 +107,9 @@ def test_an_epoch_sees_every_other_row_once_and_labelled_ones_alike():
     assert len(batches) == match.steps == 53 // 8
     others = torch.cat([many for _, many in batches])
     assert len(others) == len(set(others.tolist())) == 48
-    few = torch.cat([few for few, _ in batches])
+    batch_rows = torch.cat([labelled_rows for labelled_rows, _ in batches])
     assert [len(labelled) for labelled, _ in batches] == [4] * 6
-    counts = np.bincount(few, minlength=5)
+    counts = np.bincount(batch_rows, minlength=5)
     assert counts.max() - counts.min() <= 1
 
 
@@ -122,8 +129,8 @@ def test_what_predicts_is_the_moving_average_of_the_weights(average):
     model = FixMatch(network(optimizer=Remembering), average=average).fit(X, ANSWERS)
     mean = Remembering.seen[0]
     for t, weights in enumerate(Remembering.seen[1:], start=1):
-        kept = min(average, (1 + t) / (10 + t))
-        mean = [kept * before + (1 - kept) * now for before, now in zip(mean, weights, strict=True)]
+        decay = min(average, (1 + t) / (10 + t))
+        mean = [decay * before + (1 - decay) * now for before, now in zip(mean, weights, strict=True)]
     assert len(Remembering.seen) == 10
     for got, expected in zip(model.model_.module_.parameters(), mean, strict=True):
         torch.testing.assert_close(got.detach(), expected)
@@ -139,9 +146,11 @@ def test_unlabelled_rows_are_worth_more_than_the_few_labels_alone():
     # twelve columns of noise and four that tell; blobs that few labels place badly
     rows, labels = make_blobs(900, centers=5, n_features=8, cluster_std=3.0, random_state=1)
     rows = ((rows - rows.mean(0)) / rows.std(0)).astype(np.float32)
-    some = np.where(np.arange(900) < 15, labels, ABSTAIN)
+    answers = np.where(np.arange(900) < 15, labels, ABSTAIN)
     net = network(epochs=15, batch_size=16)
-    taught = FixMatch(net, augment=TableAugment(swapped=0.2), threshold=0.8).fit(rows, some, classes=range(5))
+    taught = FixMatch(net, augment=TableAugment(swapped=0.2), threshold=0.8).fit(
+        rows, answers, classes=range(5)
+    )
     alone = clone(net).set_params(epochs=100).fit(rows[:15], labels[:15])
     assert taught.score(rows[15:], labels[15:]) > alone.score(rows[15:], labels[15:]) + 0.02
 
@@ -164,9 +173,9 @@ def test_a_class_nobody_answered_is_known_and_unlikely():
 
 def test_rows_given_at_construction_are_learned_from():
     answered = Y[::10] > 0
-    few = FixMatch(network(), threshold=0.4, unlabelled=X).fit(X[::10], answered)
-    assert len(few.losses_) == 5
-    assert few.losses_ != FixMatch(network(), threshold=0.4).fit(X[::10], answered).losses_
+    student = FixMatch(network(), threshold=0.4, unlabelled=X).fit(X[::10], answered)
+    assert len(student.losses_) == 5
+    assert student.losses_ != FixMatch(network(), threshold=0.4).fit(X[::10], answered).losses_
 
 
 def test_unanswered_rows_are_learned_from_beside_those_given_at_construction(monkeypatch):
@@ -201,7 +210,7 @@ def test_unanswered_rows_are_learned_from_beside_those_given_at_construction(mon
 def test_settings_that_cannot_work_are_refused_before_training(choices, says):
     untrained = []
     choices = {"network": network(), **choices}
-    choices["network"] = choices["network"].set_params(progress=lambda *told: untrained.append(told))
+    choices["network"] = choices["network"].set_params(progress=lambda *state: untrained.append(state))
     with pytest.raises(ValueError, match=says):
         FixMatch(**choices).fit(X, ANSWERS, classes=range(3))
     assert untrained == []
@@ -233,10 +242,10 @@ def test_nothing_is_said_while_it_trains():
 def test_settings_for_images_learn_from_drawings_of_any_range():
     images, labels = load_digits(return_X_y=True)
     images = images / 16 * 255
-    some = np.where(np.arange(len(labels)) % 3 == 0, labels, ABSTAIN)
+    answers = np.where(np.arange(len(labels)) % 3 == 0, labels, ABSTAIN)
     student = FixMatch.of_images(images, (8, 8), n_steps=36, random_state=0)
     student.network.n_threads = 1
-    assert student.fit(images, some).score(images, labels) > 0.8
+    assert student.fit(images, answers).score(images, labels) > 0.8
     assert len(student.losses_) == 4  # epochs of nine steps
     with pytest.raises(ValueError, match="n_steps"):
         FixMatch.of_images(np.ones((3, 4)), (2, 2), n_steps=0)

@@ -33,31 +33,31 @@ ADAM = partial(torch.optim.Adam, betas=(0.5, 0.999))
 
 def network(**settings) -> TorchClassifier:
     """Small and quick."""
-    own = {name: settings.pop(name) for name in ("hidden", "noise") if name in settings}
-    module = partial(NoisyPerceptron, **{"hidden": (32,), **own})
+    network_settings = {name: settings.pop(name) for name in ("hidden", "noise") if name in settings}
+    module = partial(NoisyPerceptron, **{"hidden": (32,), **network_settings})
     chosen = {"epochs": 60, "batch_size": 50, "learning_rate": 0.01, "optimizer": ADAM, "n_threads": 1}
     return TorchClassifier(module, **{**chosen, **settings})
 
 
 def student(**settings) -> FeatureMatchingGAN:
-    own = {
+    network_settings = {
         name: settings.pop(name) for name in ("values", "unanswered_weight", "n_noise") if name in settings
     }
-    return FeatureMatchingGAN(network(**settings), generator=(16,), random_state=0, **own)
+    return FeatureMatchingGAN(network(**settings), generator=(16,), random_state=0, **network_settings)
 
 
 def test_its_generator_of_images_has_the_layers_of_a_dcgan_and_refuses_other_rows():
     images = np.random.default_rng(0).random((40, 64)).astype(np.float32)
     answers = np.where(np.arange(40) < 20, np.arange(40) % 2, ABSTAIN)
-    own = FeatureMatchingGAN(network(epochs=1), generator="dcgan", n_noise=8, random_state=0)
-    own.fit(images, answers)
-    kinds = [type(part).__name__ for part in own.generator_]
+    convolutional = FeatureMatchingGAN(network(epochs=1), generator="dcgan", n_noise=8, random_state=0)
+    convolutional.fit(images, answers)
+    kinds = [type(part).__name__ for part in convolutional.generator_]
     assert kinds[1:4] == ["ConvTranspose2d", "BatchNorm2d", "ReLU"]
-    assert own.predict(images).shape == (40,)
+    assert convolutional.predict(images).shape == (40,)
     with pytest.raises(ValueError, match="divide pixels by 255"):
-        own.fit(images * 255, answers)
+        convolutional.fit(images * 255, answers)
     with pytest.raises(ValueError, match="generator must be one of"):
-        clone(own).set_params(generator="flow").fit(images, answers)
+        clone(convolutional).set_params(generator="flow").fit(images, answers)
 
 
 @checks_of_scikit_learn(
@@ -145,7 +145,10 @@ class TestTurns:
 
     @staticmethod
     def learns(module) -> set[bool]:
-        return {each.grad is not None and bool(each.grad.abs().sum() > 0) for each in module.parameters()}
+        return {
+            parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
+            for parameter in module.parameters()
+        }
 
     @pytest.mark.parametrize("turn", ["classifier", "generator"])
     def test_a_turn_reaches_its_own_network_only(self, losses, batch, turn):
@@ -165,8 +168,8 @@ class TestTurns:
             optimizer.zero_grad()
             losses.generator_loss((real, real, real)).backward()
             optimizer.step()
-        made = forge.eval()(torch.randn(500, 3)).mean(dim=0)
-        torch.testing.assert_close(made, torch.tensor([5.0, -3.0]), atol=0.5, rtol=0)
+        forged_rows = forge.eval()(torch.randn(500, 3)).mean(dim=0)
+        torch.testing.assert_close(forged_rows, torch.tensor([5.0, -3.0]), atol=0.5, rtol=0)
 
 
 class Identity(nn.Linear):
@@ -180,11 +183,11 @@ class TestNetworks:
     def test_the_first_batch_gives_every_layer_mean_0_and_variance_1(self):
         torch.manual_seed(0)
         module = NoisyPerceptron(6, 4, hidden=(16, 8), noise=0.0, inner_noise=0.0)
-        rows, seen = 9 + 5 * torch.randn(400, 6), []
+        rows, batches = 9 + 5 * torch.randn(400, 6), []
         for layer in module.layers:
-            layer.register_forward_hook(lambda _layer, _given, out: seen.append(out))
+            layer.register_forward_hook(lambda _layer, _given, out: batches.append(out))
         module(rows)
-        for out in seen[1::2]:  # each layer was asked once before it was scaled
+        for out in batches[1::2]:  # each layer was asked once before it was scaled
             torch.testing.assert_close(out.mean(dim=0), torch.zeros(out.shape[1]), atol=1e-4, rtol=0)
             torch.testing.assert_close(out.std(dim=0), torch.ones(out.shape[1]), atol=1e-4, rtol=0)
         before = module.layers[0].bias.clone()
@@ -201,9 +204,9 @@ class TestNetworks:
     @pytest.mark.parametrize("unit", [True, False])
     def test_forged_rows_lie_where_real_ones_do(self, unit):
         torch.manual_seed(0)
-        made = generator(5, 7, hidden=(8, 8), unit=unit)(3 * torch.randn(1000, 5))
-        assert made.shape == (1000, 7)
-        assert bool(((made >= 0) & (made <= 1)).all()) == unit
+        forged_rows = generator(5, 7, hidden=(8, 8), unit=unit)(3 * torch.randn(1000, 5))
+        assert forged_rows.shape == (1000, 7)
+        assert bool(((forged_rows >= 0) & (forged_rows <= 1)).all()) == unit
 
 
 class TestStudent:
@@ -211,53 +214,53 @@ class TestStudent:
         rows, labels = load_digits(return_X_y=True)
         order = np.random.default_rng(0).permutation(len(labels))
         rows, labels = rows[order] / 16, labels[order]
-        few = np.concatenate([np.flatnonzero(labels[:1200] == k)[:2] for k in range(10)])
+        places = np.concatenate([np.flatnonzero(labels[:1200] == k)[:2] for k in range(10)])
         answers = np.full(1200, ABSTAIN)
-        answers[few] = labels[few]
+        answers[places] = labels[places]
         settings = {"hidden": (64, 64), "schedule": "cosine", "random_state": 0}
         gan = FeatureMatchingGAN(network(epochs=16, batch_size=100, **settings), generator=(64,))
         alone = network(epochs=192, batch_size=20, **settings)  # as many steps
         with_others = gan.fit(rows[:1200], answers).score(rows[1200:], labels[1200:])
-        assert with_others > alone.fit(rows[few], labels[few]).score(rows[1200:], labels[1200:]) + 0.03
+        assert with_others > alone.fit(rows[places], labels[places]).score(rows[1200:], labels[1200:]) + 0.03
 
     def test_the_scale_of_a_column_does_not_matter(self):
         scaled = X * [1, 1e-3, 1e4, 1] + [0, 0, 5e4, 0]
-        one, other = (student(epochs=15).fit(rows, ANSWERS).predict_proba(rows) for rows in (X, scaled))
-        np.testing.assert_allclose(one, other, atol=0.05)
+        first, second = (student(epochs=15).fit(rows, ANSWERS).predict_proba(rows) for rows in (X, scaled))
+        np.testing.assert_allclose(first, second, atol=0.05)
 
     def test_a_seed_of_the_network_goes_first(self):
-        one, two = (
+        first, second = (
             FeatureMatchingGAN(network(epochs=2, random_state=5), generator=(8,), random_state=seed)
             for seed in (0, 1)
         )
         np.testing.assert_array_equal(
-            one.fit(X, ANSWERS).predict_proba(X), two.fit(X, ANSWERS).predict_proba(X)
+            first.fit(X, ANSWERS).predict_proba(X), second.fit(X, ANSWERS).predict_proba(X)
         )
 
     def test_what_predicts_is_the_moving_average(self, tmp_path):
         fitted = student(epochs=4, checkpoint=tmp_path / "gan.pt").fit(X, ANSWERS)
         assert fitted.losses_[-1] < fitted.losses_[0]
-        kept = torch.load(tmp_path / "gan.pt", weights_only=True)["state"]
+        state = torch.load(tmp_path / "gan.pt", weights_only=True)["state"]
         weights = fitted.network_.module_.state_dict()
         for name in ("layers.0.weight", "layers.1.bias"):
-            torch.testing.assert_close(weights[name], kept["average"][f"module.{name}"], rtol=0, atol=0)
-            assert not torch.equal(weights[name], kept["classifier"][name])
+            torch.testing.assert_close(weights[name], state["average"][f"module.{name}"], rtol=0, atol=0)
+            assert not torch.equal(weights[name], state["classifier"][name])
 
     def test_real_rows_are_augmented_forged_ones_are_not(self):
-        seen = []
+        batches = []
 
         def moved(rows):
-            seen.append(len(rows))
+            batches.append(len(rows))
             return rows + 100
 
         fitted = student(epochs=1, batch_size=150, augment=moved, noise=0.0).fit(X, ANSWERS)
-        assert seen == [150, 150]  # one step: all rows, and as many answered ones
+        assert batches == [150, 150]  # one step: all rows, and as many answered ones
         assert float(fitted.network_.module_.layers[0].bias.detach().abs().min()) > 10  # centred at 100
 
     def test_it_distils_and_is_the_student_of_private_teachers(self):
-        kept = Distilled(student(epochs=40), random_state=3).fit(X, ANSWERS, classes=NAMES)
-        assert kept.model_.random_state == 0
-        assert kept.score(X, NAMES[Y]) > 0.85
+        distilled = Distilled(student(epochs=40), random_state=3).fit(X, ANSWERS, classes=NAMES)
+        assert distilled.model_.random_state == 0
+        assert distilled.score(X, NAMES[Y]) > 0.85
         plan = {"n_teachers": 20, "epsilon": 50.0, "delta": 1e-3, "n_answers": 20, "allow_overlap": True}
         model = PATEClassifier(**plan, student=student(epochs=3), asks="random")
         model.fit(X, NAMES[Y], X_public=X)
@@ -282,7 +285,7 @@ def test_settings_that_cannot_work_are_refused(settings, match):
 
 
 @pytest.mark.parametrize(
-    ("given", "match"),
+    ("settings", "match"),
     [
         (TorchClassifier(lambda n, k: nn.Linear(n, k + 1)), r"logits of shape \(n, 3\)"),
         (
@@ -298,6 +301,6 @@ def test_settings_that_cannot_work_are_refused(settings, match):
         ("perceptron", "network must be a TorchClassifier, got str"),
     ],
 )
-def test_networks_without_logits_or_features_are_refused(given, match):
+def test_networks_without_logits_or_features_are_refused(settings, match):
     with pytest.raises((ValueError, TypeError), match=match):
-        FeatureMatchingGAN(given).fit(X, ANSWERS)
+        FeatureMatchingGAN(settings).fit(X, ANSWERS)

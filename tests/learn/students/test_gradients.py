@@ -17,24 +17,24 @@ def learned(rows=ROWS, labels=LABELS, *, n_rounds=200, noise=0.0):
     model = GradientLogistic(rows[:1000], n_classes=3, n_rounds=n_rounds, noise=noise)
     for _ in range(n_rounds):
         apart = np.eye(3)[labels] - softmax(rows @ model.coef_, axis=1)
-        each = noise * n_rounds**0.5 * RNG.normal(size=model.coef_.shape)
-        model.step(rows.T @ apart / len(rows) + each)
+        noises = noise * n_rounds**0.5 * RNG.normal(size=model.coef_.shape)
+        model.step(rows.T @ apart / len(rows) + noises)
     return model
 
 
 def test_finds_what_logistic_regression_of_scikit_learn_finds():
     oracle = LogisticRegression(C=1e6, fit_intercept=False, max_iter=2000).fit(ROWS, LABELS)
-    found = learned()
-    contrasts = found.coef_ - found.coef_.mean(axis=1, keepdims=True)
+    model = learned()
+    contrasts = model.coef_ - model.coef_.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(
         contrasts, oracle.coef_.T - oracle.coef_.T.mean(axis=1, keepdims=True), atol=0.05
     )
-    assert (found.predict(ROWS) == oracle.predict(ROWS)).mean() > 0.99
+    assert (model.predict(ROWS) == oracle.predict(ROWS)).mean() > 0.99
 
 
 def test_a_few_rounds_are_nearly_as_good():
-    exact, few = learned(), learned(n_rounds=12)
-    assert (few.predict(ROWS) == exact.predict(ROWS)).mean() > 0.95
+    exact, shortened = learned(), learned(n_rounds=12)
+    assert (shortened.predict(ROWS) == exact.predict(ROWS)).mean() > 0.95
 
 
 def test_directions_that_the_noise_drowns_are_damped():

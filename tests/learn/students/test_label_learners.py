@@ -34,9 +34,9 @@ def test_the_same_key_in_the_same_ledger_is_one_release_in_another_process_too(l
         assert (ledger.count(), ledger.unit) == (1, "label")
         np.testing.assert_array_equal(first.answers_, again.answers_)
         np.testing.assert_allclose(first.predict_proba(X), again.predict_proba(X), rtol=1e-6)
-        other = learner(network(epochs=1), epsilon=0.5, ledger=ledger, key="another", **how).fit(X, Y)
+        second = learner(network(epochs=1), epsilon=0.5, ledger=ledger, key="another", **how).fit(X, Y)
         assert ledger.count() == 2
-        assert (other.answers_ != first.answers_).any()
+        assert (second.answers_ != first.answers_).any()
         assert not ledger.simulation
 
 

@@ -42,18 +42,18 @@ def test_without_noise_the_last_network_is_trained_on_all_labels():
 
 
 def test_later_stages_are_advised_by_a_network_trained_on_earlier_answers_only(monkeypatch):
-    seen = []
+    priors = []
     inner = PriorResponse.__post_init__
     monkeypatch.setattr(
-        PriorResponse, "__post_init__", lambda self: (seen.append(np.array(self.prior)), inner(self))[1]
+        PriorResponse, "__post_init__", lambda self: (priors.append(np.array(self.prior)), inner(self))[1]
     )
     model = MultiStage(network(epochs=8), epsilon=3.0, shares=(0.5, 0.5), temperature=0.5).fit(X, Y)
     rows = np.flatnonzero(model.stage_ == 0)
     before = TorchClassifier(**QUICK | {"epochs": 8}).fit(X[rows].astype(np.float32), model.answers_[rows])
     logits = before.logits(X[model.stage_ == 1].astype(np.float32))
     expected = np.exp(2 * logits) / np.exp(2 * logits).sum(axis=1, keepdims=True)
-    (used,) = [prior for prior in seen if len(prior)]
-    np.testing.assert_allclose(used, expected, rtol=1e-5, atol=1e-12)
+    (advice,) = [prior for prior in priors if len(prior)]
+    np.testing.assert_allclose(advice, expected, rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.statistical
@@ -73,23 +73,23 @@ def test_answers_that_the_adviser_finds_unlikely_can_be_left_out():
     prior = before.predict_proba(X[model.stage_ == 1].astype(np.float32))
     k = int(PriorResponse(prior=prior, epsilon=2.0).kept.mean())
     likeliest = np.argsort(-before.logits(X[rows].astype(np.float32)), axis=1)[:, :k]
-    kept = np.ones(len(X), dtype=bool)
-    kept[rows] = (likeliest == model.answers_[rows][:, None]).any(axis=1)
-    assert 0 < kept.sum() < len(X)
-    plain = network(epochs=8).fit(X[kept].astype(np.float32), model.answers_[kept])
+    mask = np.ones(len(X), dtype=bool)
+    mask[rows] = (likeliest == model.answers_[rows][:, None]).any(axis=1)
+    assert 0 < mask.sum() < len(X)
+    plain = network(epochs=8).fit(X[mask].astype(np.float32), model.answers_[mask])
     np.testing.assert_allclose(model.predict_proba(X), plain.predict_proba(X), rtol=1e-4, atol=1e-6)
-    one = MultiStage(network(), epsilon=2.0, shares=(1.0,), filtered=True).fit(X, Y)
-    np.testing.assert_array_equal(one.stage_, 0)
+    single_stage = MultiStage(network(), epsilon=2.0, shares=(1.0,), filtered=True).fit(X, Y)
+    np.testing.assert_array_equal(single_stage.stage_, 0)
 
 
 def test_a_crash_between_stages_is_not_paid_twice_and_leaves_nothing_behind(tmp_path, monkeypatch, capfd):
     """What the first draw answered must not outlive the process, for the second draw is another release."""
-    weights, seen = tmp_path / "weights", []
+    weights, priors = tmp_path / "weights", []
     inner = TorchClassifier.minimise
 
     def crash(self, *arguments, **named):
         inner(self, *arguments, **named)
-        seen.append(self)
+        priors.append(self)
         raise KeyboardInterrupt
 
     with book(where=tmp_path / "ledger") as ledger, monkeypatch.context() as patched:
@@ -97,7 +97,7 @@ def test_a_crash_between_stages_is_not_paid_twice_and_leaves_nothing_behind(tmp_
         model = MultiStage(network(checkpoint=weights), epsilon=3.0, ledger=ledger)
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y)
-        assert len(seen) == 1
+        assert len(priors) == 1
         assert ledger.count() == 1
         assert ledger.answer(1) is None
         assert not hasattr(model, "network_")
@@ -112,11 +112,11 @@ def test_a_crash_between_stages_is_not_paid_twice_and_leaves_nothing_behind(tmp_
 
 
 def test_a_stage_that_diverges_says_so_only_when_the_answers_are_stored(monkeypatch):
-    told = []
+    events = []
     inner = multistage._learn
 
     def learn(model, rows, answers):
-        told.append(ledger.answer(1))
+        events.append(ledger.answer(1))
         if (answers == NOT_YET).any():
             model.set_params(learning_rate=1e30, optimizer=torch.optim.SGD)
         inner(model, rows, answers)
@@ -126,8 +126,8 @@ def test_a_stage_that_diverges_says_so_only_when_the_answers_are_stored(monkeypa
         model = MultiStage(network(epochs=3), epsilon=3.0, ledger=ledger)
         with pytest.warns(RuntimeWarning, match="before stage 1 diverged"):
             model.fit(X, Y)
-    assert told[0] is None
-    np.testing.assert_array_equal(told[1], model.answers_)
+    assert events[0] is None
+    np.testing.assert_array_equal(events[1], model.answers_)
     assert np.isfinite(model.predict_proba(X)).all()
 
 

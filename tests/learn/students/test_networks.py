@@ -29,11 +29,11 @@ def test_it_learns_from_a_table_too():
 
 @pytest.mark.parametrize("module", ["perceptron", nn.Linear])
 def test_the_students_seed_reaches_the_network(module):
-    one, two, three = (
+    first, second, three = (
         Distilled(network(module), random_state=seed).fit(X, ANSWERS).predict_proba(X) for seed in (1, 1, 2)
     )
-    np.testing.assert_array_equal(one, two)
-    assert not np.array_equal(one, three)
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, three)
 
 
 def test_a_network_is_the_student_of_private_teachers_and_says_what_it_is_unsure_of(same_draws):

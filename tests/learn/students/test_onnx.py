@@ -19,5 +19,5 @@ def test_a_student_of_images_says_the_same_as_onnx():
         student.model_, initial_types=[("X", kind)], options={"zipmap": False}, target_opset=17
     )
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    said = session.run(None, {"X": X[350:].astype(np.float32)})[0]
-    assert (said == student.predict(X[350:])).all()
+    labels = session.run(None, {"X": X[350:].astype(np.float32)})[0]
+    assert (labels == student.predict(X[350:])).all()

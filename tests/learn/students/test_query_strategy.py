@@ -45,8 +45,10 @@ def test_the_rows_left_out_are_surer_than_those_chosen(data):
     margin = {row: np.sort(probabilities[row])[-1] - np.sort(probabilities[row])[-2] for row in among}
     assert chosen == sorted(set(chosen) & among)
     assert len(chosen) == min(n, len(among))
-    left = among - set(chosen)
-    assert not left or not chosen or min(margin[row] for row in left) >= max(margin[row] for row in chosen)
+    omitted = among - set(chosen)
+    assert (
+        not omitted or not chosen or min(margin[row] for row in omitted) >= max(margin[row] for row in chosen)
+    )
 
 
 def test_ties_are_broken_by_place():
@@ -58,7 +60,7 @@ def test_typical_rows_are_one_a_cluster_and_inside_it():
     rows = typical(X, n=4, random_state=0)
     np.testing.assert_array_equal(typical(X, n=4, random_state=0), rows)
     assert sorted(cluster[rows]) == [0, 1, 2, 3]
-    centres = np.array([X[cluster == each].mean(axis=0) for each in cluster[rows]])
+    centres = np.array([X[cluster == number].mean(axis=0) for number in cluster[rows]])
     assert (np.linalg.norm(X[rows] - centres, axis=1) < 1.0).all(), "dense: near the middle of a round blob"
 
 

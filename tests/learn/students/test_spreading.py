@@ -38,9 +38,9 @@ def test_new_digits_are_classified_better_than_by_the_answered_ones_alone():
     X, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
     answers = np.full(400, ABSTAIN)
-    asked = rng.permutation(400)[:100]
-    answers[asked] = np.where(rng.random(100) < 0.25, rng.integers(0, 10, 100), y[asked])
-    alone = KNeighborsClassifier(5).fit(X[asked], answers[asked]).score(X[400:], y[400:])
+    questions = rng.permutation(400)[:100]
+    answers[questions] = np.where(rng.random(100) < 0.25, rng.integers(0, 10, 100), y[questions])
+    alone = KNeighborsClassifier(5).fit(X[questions], answers[questions]).score(X[400:], y[400:])
     assert Spreading().fit(X[:400], answers).score(X[400:], y[400:]) > alone + 0.03
 
 
@@ -67,8 +67,8 @@ def test_far_from_every_row_it_says_the_commonest_answer():
 def test_equal_rows_and_fewer_rows_than_neighbours_are_no_trouble():
     equal = Spreading().fit(np.zeros((6, 2)), np.array([0, 0, 1, -1, -1, -1]))
     assert equal.predict([[0.0, 0.0]]).tolist() == [0]
-    few = Spreading().fit(np.array([[0.0], [9.0]]), np.array([0, 1]))
-    assert few.predict([[1.0], [8.0]]).tolist() == [0, 1]
+    pair = Spreading().fit(np.array([[0.0], [9.0]]), np.array([0, 1]))
+    assert pair.predict([[1.0], [8.0]]).tolist() == [0, 1]
 
 
 def test_a_large_public_table_is_thinned_but_keeps_every_answer(monkeypatch):
