@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def tables(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, n in (("private", 400), ("known", 200)):
         frame = pd.DataFrame(rows(n, seed=len(name))).drop(columns="who")
@@ -28,48 +28,48 @@ def labels(*arguments: object) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("method", ["alibi", "lp-mst", "response"])
-def test_each_label_is_charged_once_and_the_model_is_plain(here, method):
+def test_each_label_is_charged_once_and_the_model_is_plain(tables, method):
     code, out, err = labels("--public", "known.csv", "--method", method, "--epsilon", "3", "--epochs", "20")
     assert code == 0, err
     assert f"{method}: each of 400 labels is asked once" in err
-    record = json.loads((here / "run" / "result.json").read_text())
+    record = json.loads((tables / "run" / "result.json").read_text())
     assert record["settings"]["unit"] == "label"
     assert 2.6 < record["lower"]["epsilon"] <= record["upper"]["epsilon"] <= 3.0
     assert record["utility"]["student"] > 0.75, out
-    assert [entry.uses for entry in charges(here)] == [1]
+    assert [entry.uses for entry in charges(tables)] == [1]
     student = skops_io().load("run/student.skops")
     known = pd.read_csv("known.csv")
     assert (student.predict(known) == known["ill"]).mean() == pytest.approx(record["utility"]["student"])
     assert record["upper"]["table"]["releases"] == 1
 
 
-def test_pate_fm_is_planned_before_anything_is_spent(here):
+def test_pate_fm_is_planned_before_anything_is_spent(tables):
     code, _, err = labels("--method", "pate-fm", "--teachers", "4", "--answers", "6", "--epsilon", "3")
     assert code == 3  # six answers of four teachers
     assert "noise would drown all 4 teachers" in err
 
 
 @pytest.mark.slow  # quick: the plan above; teachers of labels, tests/learn/test_pate_fm.py
-def test_pate_fm_asks_few_labels_of_teachers(here):
+def test_pate_fm_asks_few_labels_of_teachers(tables):
     size = ("--teachers", "4", "--epochs", "2", "--answers", "6", "--epsilon", "30", "--jobs", "1")
     code, _, err = labels("--method", "pate-fm", *size, "--holdout", "0.2")
     assert code in {0, 4}, err  # so few answers may teach nothing
     assert "4 × FixMatch, about 80 labels each" in err
-    record = json.loads((here / "run" / "result.json").read_text())
+    record = json.loads((tables / "run" / "result.json").read_text())
     assert (record["settings"]["n_answers"], record["settings"]["unit"]) == (6, "label")
     assert any("labels of the held-out rows" in text for text in record["upper"]["not_protected"])
 
 
-def test_an_interrupted_run_pays_once(here, monkeypatch):
+def test_an_interrupted_run_pays_once(tables, monkeypatch):
     fast = ("--epochs", "1")
     with monkeypatch.context() as patch:
         interrupt_at(patch, "answers", 1)
         assert labels(*fast)[0] == 130
-    assert len(charges(here)) == 1
+    assert len(charges(tables)) == 1
     code, _, err = labels(*fast)
     assert "what was paid for is used again" in err
     assert code in {0, 4}
-    assert len(charges(here)) == 1
+    assert len(charges(tables)) == 1
 
 
 def test_images_of_an_npz_file_are_learned_by_convolutions(tmp_path, monkeypatch):
@@ -93,9 +93,9 @@ def test_images_of_an_npz_file_are_learned_by_convolutions(tmp_path, monkeypatch
         (("--delta", "0.1"), "delta must be below 1 / 400 units"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_spent(here, typed, words):
+def test_what_cannot_be_is_refused_before_anything_is_spent(tables, typed, words):
     code, _, err = labels(*typed)
-    assert (code, words in err, (here / "run").exists()) == (2, True, False), err
+    assert (code, words in err, (tables / "run").exists()) == (2, True, False), err
 
 
 def test_a_person_with_several_labels_is_named_before_anything_is_spent(tmp_path, monkeypatch):

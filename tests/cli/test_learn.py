@@ -118,7 +118,7 @@ def test_a_choice_is_printed_with_what_each_way_was_expected_to_give(capsys):
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory, with_same_draws):
+def teachers_run(tmp_path_factory, with_same_draws):
     """A run that keeps its teachers: what it printed, and the folder of its tables."""
     folder = tables(tmp_path_factory.mktemp("kept"))
     with contextlib.chdir(folder), with_same_draws():
@@ -147,11 +147,11 @@ def test_people_are_protected_and_the_label_says_so(finished):
     assert any("class list" in text for text in label["not_protected"])
 
 
-def test_the_owner_part_is_printed_on_request_only(finished, kept):
+def test_the_owner_part_is_printed_on_request_only(finished, teachers_run):
     _, record, _ = finished
     assert record["owner"]["epsilon_these_votes"] <= record["upper"]["epsilon"]
     assert len(record["owner"]["consensus"]) == 20
-    code, out, _, _ = kept
+    code, out, _, _ = teachers_run
     assert code == 0
     assert json.loads(out)["owner"] == {}
 
@@ -195,8 +195,8 @@ def test_the_model_card_has_both_bounds_and_nothing_of_the_owner(finished):
     assert "for these votes" not in card
 
 
-def test_kept_teachers_can_be_asked_about_rows_of_the_table(kept):
-    code, _, err, folder = kept
+def test_kept_teachers_can_be_asked_about_rows_of_the_table(teachers_run):
+    code, _, err, folder = teachers_run
     assert code == 0
     assert "teachers/ are for the owner" in err
     saved = SavedTeachers.load(folder / "run" / "teachers")

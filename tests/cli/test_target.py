@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def here(folder, tmp_path, monkeypatch):
+def tables_folder(folder, tmp_path, monkeypatch):
     for name in ("private.csv", "public.csv"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     monkeypatch.chdir(tmp_path)
@@ -41,37 +41,37 @@ def here(folder, tmp_path, monkeypatch):
 COMMAND = ("private.csv", *BOUNDS, "--public", "public.csv", "--relation", "zero-out", "--epsilon", "2")
 
 
-def test_a_number_is_learned_by_command_and_handed_over(here):
+def test_a_number_is_learned_by_command_and_handed_over(tables_folder):
     code, out, err = learn(*COMMAND, "--person", "who")
     assert code == 0, err
     assert "numbers from 0 to 20; what is beyond counts as the nearest" in err
     assert "regression: in each round, every person adds" in err
-    assert {path.name for path in (here / "run").iterdir()} == FILES | (
+    assert {path.name for path in (tables_folder / "run").iterdir()} == FILES | (
         {"student.onnx"} if HAS_ONNX else set()
     )
-    record = json.loads((here / "run" / "result.json").read_text())
+    record = json.loads((tables_folder / "run" / "result.json").read_text())
     assert (record["settings"]["target"], record["settings"]["bounds"]) == ("price", [0.0, 20.0])
     assert 1.9 < record["lower"]["epsilon"] <= record["upper"]["epsilon"] <= 2.0
     assert record["utility"]["r2"] > 0.7  # 0.9 without privacy
     assert record["utility"]["intervals"]["0.9"]["coverage"] > 0.75  # 80 rows: below with 1e-5
     assert "R², explained share of the variance" in out
-    assert "R², explained share" in (here / "run" / "report.html").read_text()
-    assert "pipeline_tag: tabular-regression" in (here / "run" / "model-card.md").read_text()
-    assert len(charges(here)) == 6
-    student = skops_io().load(here / "run" / "student.skops", trusted=[])
+    assert "R², explained share" in (tables_folder / "run" / "report.html").read_text()
+    assert "pipeline_tag: tabular-regression" in (tables_folder / "run" / "model-card.md").read_text()
+    assert len(charges(tables_folder)) == 6
+    student = skops_io().load(tables_folder / "run" / "student.skops", trusted=[])
     rows = pd.read_csv("public.csv")
     labels = parquet.read_table("run/labels.parquet").to_pydict()
     np.testing.assert_allclose(student.predict(rows.iloc[labels["row"]]), labels["number"])
 
 
-def test_an_interrupted_run_goes_on_and_pays_for_nothing_twice(here, monkeypatch):
+def test_an_interrupted_run_goes_on_and_pays_for_nothing_twice(tables_folder, monkeypatch):
     with monkeypatch.context() as patch:
         interrupt_at(patch, "answers", 2)
         assert learn(*COMMAND, "--drop", "who")[0] == 130
-    assert len(charges(here)) == 2
+    assert len(charges(tables_folder)) == 2
     code, _, err = learn(*COMMAND, "--drop", "who")
     assert code == 0, err
-    assert len(charges(here)) == 6
+    assert len(charges(tables_folder)) == 6
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_an_interrupted_run_goes_on_and_pays_for_nothing_twice(here, monkeypatch
         (("--target", "place", "--bounds", "0:1"), "holds no numbers"),
     ],
 )
-def test_what_is_refused_says_what_to_type_and_spends_nothing(options, words, here):
+def test_what_is_refused_says_what_to_type_and_spends_nothing(options, words, tables_folder):
     code, _, err = learn("private.csv", *options, "--public", "public.csv", "--rows-are-people")
     assert code in {1, 2}
     assert words in " ".join(err.split())
-    assert not (here / "run").exists()
+    assert not (tables_folder / "run").exists()
 
 
-def test_a_check_names_what_is_doubtful_about_numbers_and_the_command(here):
+def test_a_check_names_what_is_doubtful_about_numbers_and_the_command(tables_folder):
     table = homes(600, seed=0)
     table.loc[:5, "price"] = np.nan
     table.loc[6, "price"] = 99.0

@@ -84,5 +84,5 @@ class KeptRound(Summed):
 
 
 @pytest.fixture
-def kept():
+def keeper_round():
     return KeptRound

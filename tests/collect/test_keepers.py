@@ -19,8 +19,8 @@ from tests.false_alarm import FALSE_ALARM, looks_uniform
 @pytest.mark.statistical
 @pytest.mark.usefixtures("same_draws")
 @pytest.mark.parametrize(("honest", "n_keepers"), [(1, 2), (2, 3)])
-def test_keepers_add_noise_of_the_stated_variance_whoever_vanishes(kept, honest, n_keepers):
-    collection = kept(
+def test_keepers_add_noise_of_the_stated_variance_whoever_vanishes(keeper_round, honest, n_keepers):
+    collection = keeper_round(
         Histogram(0, 1, cells=4000), n_keepers=n_keepers, noise="keepers", sigma=6.0, honest=honest
     )
     values = np.linspace(0, 1, 9)
@@ -33,8 +33,8 @@ def test_keepers_add_noise_of_the_stated_variance_whoever_vanishes(kept, honest,
     assert collection.task.variance(n_survivors=9) == n_keepers * 36.0 / honest
 
 
-def test_the_sum_is_released_once_and_only_by_the_mechanism_of_the_task(kept):
-    collection = kept(noise="keepers", sigma=9.0)
+def test_the_sum_is_released_once_and_only_by_the_mechanism_of_the_task(keeper_round):
+    collection = keeper_round(noise="keepers", sigma=9.0)
     collection.send(*range(10))
     sums = collection.tally.close()
     assert sums.adjacency.unit == "client"
@@ -43,14 +43,14 @@ def test_the_sum_is_released_once_and_only_by_the_mechanism_of_the_task(kept):
             collection.task.encoding.cells,
         )
         with pytest.raises(ValueError, match="hides"):
-            release(kept(noise="keepers", sigma=8.0).task.mechanism, sums, ledger=ledger)
+            release(keeper_round(noise="keepers", sigma=8.0).task.mechanism, sums, ledger=ledger)
         with pytest.raises(ValueError, match="hides"):
-            release(kept(noise="tally", sigma=9.0).task.mechanism, sums, ledger=ledger)
+            release(keeper_round(noise="tally", sigma=9.0).task.mechanism, sums, ledger=ledger)
         assert len(ledger.entries()) == 1
 
 
-def test_too_few_clients_are_refused_by_everybody_before_any_mask(kept, monkeypatch):
-    collection = kept(least=4)
+def test_too_few_clients_are_refused_by_everybody_before_any_mask(keeper_round, monkeypatch):
+    collection = keeper_round(least=4)
     collection.send(1, 2, 3)
     with pytest.raises(PartyError, match="needs 4 clients"):
         collection.tally.close()
@@ -60,8 +60,8 @@ def test_too_few_clients_are_refused_by_everybody_before_any_mask(kept, monkeypa
         collection.ask(collection.closing())
 
 
-def test_a_late_report_is_refused_and_a_repeated_one_is_acknowledged_again(kept):
-    collection = kept()
+def test_a_late_report_is_refused_and_a_repeated_one_is_acknowledged_again(keeper_round):
+    collection = keeper_round()
     messages = collection.send(1, 2, 3)
     late = Client(collection.task).report(4)
     first = collection.tally.close().open()
@@ -86,16 +86,16 @@ class Late:
         return self.lock.__exit__(*error)
 
 
-def test_a_report_that_arrives_while_its_round_is_closed_is_summed(kept):
-    collection = kept()
+def test_a_report_that_arrives_while_its_round_is_closed_is_summed(keeper_round):
+    collection = keeper_round()
     collection.send(1, 2, 3)
     collection.tally._lock = Late(collection.tally, Client(collection.task).report(4))
     np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3, 4]))
     assert (collection.tally.n_clients, collection.tally.n_refused) == (4, 0)
 
 
-def test_no_keeper_answers_for_a_second_set_of_survivors_not_after_a_restart_either(kept, tmp_path):
-    collection = kept(folder=tmp_path)
+def test_no_keeper_answers_for_a_second_set_of_survivors_not_after_a_restart_either(keeper_round, tmp_path):
+    collection = keeper_round(folder=tmp_path)
     collection.send(1, 2, 3, 4)
     collection.tally.close()
     keys = sorted(collection.tally._state.reports)
@@ -106,8 +106,8 @@ def test_no_keeper_answers_for_a_second_set_of_survivors_not_after_a_restart_eit
         collection.restart()
 
 
-def test_a_restarted_round_goes_on_where_it_was_and_noise_is_not_drawn_twice(kept, tmp_path):
-    collection = kept(folder=tmp_path, noise="keepers", sigma=5.0)
+def test_a_restarted_round_goes_on_where_it_was_and_noise_is_not_drawn_twice(keeper_round, tmp_path):
+    collection = keeper_round(folder=tmp_path, noise="keepers", sigma=5.0)
     collection.send(1, 2, 3)
     collection.restart()
     collection.send(7)
@@ -120,9 +120,9 @@ def test_a_restarted_round_goes_on_where_it_was_and_noise_is_not_drawn_twice(kep
 
 
 def test_a_keeper_that_died_before_its_answer_was_kept_draws_again_for_the_same_request_only(
-    kept, tmp_path, monkeypatch
+    keeper_round, tmp_path, monkeypatch
 ):
-    collection = kept(folder=tmp_path)
+    collection = keeper_round(folder=tmp_path)
     collection.send(1, 2, 3, 4)
     fewer = collection.closing(sorted(collection.tally._state.reports)[1:])
     monkeypatch.setattr(Keeper, "_sum", lambda *_: (_ for _ in ()).throw(RuntimeError))
@@ -138,8 +138,8 @@ def test_a_keeper_that_died_before_its_answer_was_kept_draws_again_for_the_same_
     np.testing.assert_array_equal(collection.tally.close().open(), first)
 
 
-def test_a_missing_keeper_fails_the_round_and_is_named_and_the_round_can_go_on(kept, monkeypatch):
-    collection = kept(n_keepers=3)
+def test_a_missing_keeper_fails_the_round_and_is_named_and_the_round_can_go_on(keeper_round, monkeypatch):
+    collection = keeper_round(n_keepers=3)
     collection.send(1, 2, 3)
     key = collection.task.keepers[1]
 
@@ -171,8 +171,8 @@ def flipped(message: bytes, place: int) -> bytes:
         (lambda m: m[:16] + b"\xee" + b"\xff" * 30 + b"\x7f" + m[48:], "malformed"),
     ],
 )
-def test_other_messages_are_refused_and_nothing_is_counted(kept, change, why):
-    collection = kept()
+def test_other_messages_are_refused_and_nothing_is_counted(keeper_round, change, why):
+    collection = keeper_round()
     collection.send(1, 2)
     with pytest.raises(PartyError, match=why):
         collection.tally.receive(change(Client(collection.task).report(5)))
@@ -181,21 +181,21 @@ def test_other_messages_are_refused_and_nothing_is_counted(kept, change, why):
     np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3]))
 
 
-def test_reports_of_another_round_or_task_are_refused(kept):
-    collection, second_collection = kept(rounds=2), kept()
+def test_reports_of_another_round_or_task_are_refused(keeper_round):
+    collection, second_collection = keeper_round(rounds=2), keeper_round()
     for message in (Client(collection.task, round=1).report(3), Client(second_collection.task).report(3)):
         with pytest.raises(PartyError, match=r"bytes|another"):
             collection.tally.receive(message)
     for wrong in (2, -1, True, 0.0):
         with pytest.raises(ValueError, match="round must be"):
             Client(collection.task, round=wrong)
-    full = kept(most=3)
+    full = keeper_round(most=3)
     with pytest.raises(PartyError, match="full"):
         full.send(1, 2, 3, 4)
 
 
-def test_every_round_has_masks_of_its_own(kept):
-    collection = kept(rounds=2)
+def test_every_round_has_masks_of_its_own(keeper_round):
+    collection = keeper_round(rounds=2)
     secret, peer = new_secret(), collection.task.keepers[0]
     streams = [
         _reports.masks_for(
@@ -212,8 +212,8 @@ def test_every_round_has_masks_of_its_own(kept):
     np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3]))
 
 
-def test_a_client_reports_once_a_round_not_after_a_restart_either(kept, tmp_path):
-    collection = kept(rounds=2)
+def test_a_client_reports_once_a_round_not_after_a_restart_either(keeper_round, tmp_path):
+    collection = keeper_round(rounds=2)
     client = Client(collection.task, folder=tmp_path)
     with pytest.raises(ValueError, match="NaN"):
         client.report(float("nan"))  # which uses nothing up
@@ -233,8 +233,8 @@ def test_a_client_reports_once_a_round_not_after_a_restart_either(kept, tmp_path
         (lambda keys: sorted([*keys[1:], b"\xff" * 32]), "malformed"),
     ],
 )
-def test_keepers_refuse_clients_that_are_repeated_or_malformed(kept, change, why):
-    collection = kept()
+def test_keepers_refuse_clients_that_are_repeated_or_malformed(keeper_round, change, why):
+    collection = keeper_round()
     collection.send(1, 2, 3, 4)
     with pytest.raises(PartyError, match=why):
         collection.ask(collection.closing(change(sorted(collection.tally._state.reports))))
@@ -253,8 +253,8 @@ def test_keepers_refuse_clients_that_are_repeated_or_malformed(kept, change, why
         (lambda body: b"\xff" + body, "JSON object"),
     ],
 )
-def test_keepers_refuse_other_requests(kept, change, why):
-    collection = kept()
+def test_keepers_refuse_other_requests(keeper_round, change, why):
+    collection = keeper_round()
     collection.send(1, 2, 3)
     with pytest.raises(PartyError, match=why):
         collection.ask(change(collection.closing()))
@@ -263,8 +263,8 @@ def test_keepers_refuse_other_requests(kept, change, why):
 
 
 @pytest.mark.parametrize("key", ["zz" * 32, "00" * 32, "AB" * 32, "ff" * 32])
-def test_a_request_under_a_key_that_has_no_answer_uses_up_no_round(kept, key):
-    collection = kept()
+def test_a_request_under_a_key_that_has_no_answer_uses_up_no_round(keeper_round, key):
+    collection = keeper_round()
     collection.send(1, 2, 3)
     with pytest.raises(PartyError, match="key of the request"):
         collection.ask(collection.closing(key=key))
@@ -272,14 +272,14 @@ def test_a_request_under_a_key_that_has_no_answer_uses_up_no_round(kept, key):
     np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3, 4]))
 
 
-def test_a_keeper_takes_a_request_about_as_many_clients_as_a_round_may_have(kept):
-    collection = kept(most=50)
+def test_a_keeper_takes_a_request_about_as_many_clients_as_a_round_may_have(keeper_round):
+    collection = keeper_round(most=50)
     longest = len(collection.me.seal("close", collection.closing([new_secret()] * 50)))
     assert longest <= collection.keepers[0].most_bytes <= longest + 512
 
 
-def test_a_changed_answer_of_a_keeper_is_noticed(kept):
-    collection = kept()
+def test_a_changed_answer_of_a_keeper_is_noticed(keeper_round):
+    collection = keeper_round()
     collection.send(1, 2, 3)
     key = collection.task.keepers[0]
     keeper, ask = collection.tally._keepers[key], collection.tally._keepers[key].ask
@@ -290,17 +290,17 @@ def test_a_changed_answer_of_a_keeper_is_noticed(kept):
         assert caught.value.parties == (key[:16],)
 
 
-def test_masks_left_over_are_no_sum(kept):
-    collection = kept()
+def test_masks_left_over_are_no_sum(keeper_round):
+    collection = keeper_round()
     collection.send(1, 2, 3)
     collection.tally._state.total += np.uint32(2**31 - 5)
     with pytest.raises(PartyError, match="not one of valid reports"):
         collection.tally.close()
 
 
-def test_an_enrolment_signs_who_takes_part(kept):
+def test_an_enrolment_signs_who_takes_part(keeper_round):
     office = Identity.fresh()
-    collection = kept(enrolment=office.public_key)
+    collection = keeper_round(enrolment=office.public_key)
     clients = [Client(collection.task) for _ in range(3)]
     for value, client in enumerate(clients):
         client.certificate = _reports.certificate(collection.task, office, client.key, round_=0)
@@ -319,8 +319,8 @@ def test_an_enrolment_signs_who_takes_part(kept):
 
 
 @pytest.mark.statistical
-def test_a_report_alone_and_with_all_keepers_but_one_is_uniform(kept):
-    collection = kept(Histogram(0, 1, cells=20_000))
+def test_a_report_alone_and_with_all_keepers_but_one_is_uniform(keeper_round):
+    collection = keeper_round(Histogram(0, 1, cells=20_000))
     client = Client(collection.task)
     residue = _reports.Report.read(client.report(0.5), collection.task, 0).vector
     assert looks_uniform(residue)
@@ -332,16 +332,16 @@ def test_a_report_alone_and_with_all_keepers_but_one_is_uniform(kept):
         assert looks_uniform(residue) is not last
 
 
-def test_nothing_of_it_travels_or_prints_a_secret(kept):
-    collection = kept()
+def test_nothing_of_it_travels_or_prints_a_secret(keeper_round):
+    collection = keeper_round()
     for holder in (Client(collection.task), collection.keepers[0], collection.tally):
         with pytest.raises(TypeError, match="does not travel"):
             pickle.dumps(holder)
         assert "secret" not in repr(holder)
 
 
-def test_a_full_disk_loses_nothing_and_the_round_goes_on(kept, tmp_path):
-    collection = kept(folder=tmp_path)
+def test_a_full_disk_loses_nothing_and_the_round_goes_on(keeper_round, tmp_path):
+    collection = keeper_round(folder=tmp_path)
     collection.send(1, 2, 3)
     collection.tally._log._db.execute("PRAGMA max_page_count = 1")
     with pytest.raises(LogError, match="disk is full, and nothing was kept"):
@@ -355,8 +355,8 @@ def test_a_full_disk_loses_nothing_and_the_round_goes_on(kept, tmp_path):
     assert collection.tally.close().open()[:4].sum() == before + 2
 
 
-def test_two_tallies_in_one_folder_and_a_changed_report_are_refused(kept, tmp_path):
-    collection = kept(folder=tmp_path)
+def test_two_tallies_in_one_folder_and_a_changed_report_are_refused(keeper_round, tmp_path):
+    collection = keeper_round(folder=tmp_path)
     messages = collection.send(1, 2, 3, 4)
     with pytest.raises(LogError, match="is open elsewhere"):
         Tally(collection.task, collection.me, keepers=collection.keepers, folder=tmp_path / "tally")
@@ -371,8 +371,8 @@ def test_two_tallies_in_one_folder_and_a_changed_report_are_refused(kept, tmp_pa
 
 
 @pytest.mark.parametrize("file", ["tally/tally-{}-0.reports", "keeper0/keeper-{}-{}-0.request"])
-def test_files_of_earlier_versions_are_refused_with_what_to_do(kept, tmp_path, file):
-    collection = kept()
+def test_files_of_earlier_versions_are_refused_with_what_to_do(keeper_round, tmp_path, file):
+    collection = keeper_round()
     old = tmp_path / file.format(collection.task.sha256[:16], collection.keepers[0].name)
     old.parent.mkdir()
     old.write_bytes(b"old")

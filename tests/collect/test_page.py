@@ -31,10 +31,10 @@ new Promise(done => {
 """
 
 
-def test_reports_of_javascript_are_those_of_python_byte_for_byte(kept):
+def test_reports_of_javascript_are_those_of_python_byte_for_byte(keeper_round):
     cases, expected, key = [], [], exchange_key(SECRET)
     for encoding, values in VALUES:
-        task = kept(encoding, n_keepers=3).task
+        task = keeper_round(encoding, n_keepers=3).task
         for value in values:
             client = Client(task)
             client._secret, client.key = SECRET, key
@@ -48,8 +48,8 @@ def test_reports_of_javascript_are_those_of_python_byte_for_byte(kept):
     assert node(script, {"secret": SECRET.hex(), "key": key, "cases": cases}) == expected
 
 
-def test_the_page_of_the_tally_sends_a_report_from_a_browser(kept, browser):
-    collection = kept(Tree(0, 20, fanout=5))
+def test_the_page_of_the_tally_sends_a_report_from_a_browser(keeper_round, browser):
+    collection = keeper_round(Tree(0, 20, fanout=5))
     with PartyServer(collection.tally, pages=collection.tally.pages) as server:
         for value in (3, 19):
             browser.open(server.url)
@@ -67,8 +67,8 @@ def test_the_page_of_the_tally_sends_a_report_from_a_browser(kept, browser):
     np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([3, 19, 7]))
 
 
-def test_a_report_that_breaks_off_counts_nothing_and_can_be_sent_again(kept):
-    collection = kept()
+def test_a_report_that_breaks_off_counts_nothing_and_can_be_sent_again(keeper_round):
+    collection = keeper_round()
     messages = [Client(collection.task).report(value) for value in (3, 4, 5)]
     with PartyServer(collection.tally, pages=collection.tally.pages) as server:
         host, port = server.url.removeprefix("http://").split(":")
@@ -88,8 +88,8 @@ def test_a_report_that_breaks_off_counts_nothing_and_can_be_sent_again(kept):
     np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([3, 4, 5]))
 
 
-def test_pages_are_public_and_nothing_else_is_found(kept):
-    collection = kept()
+def test_pages_are_public_and_nothing_else_is_found(keeper_round):
+    collection = keeper_round()
     pages = collection.tally.pages
     scripts = {"/collect.js", "/question.js", "/similar.js"}
     assert set(pages) == scripts | {"/", "/index.html", "/collect.css", "/task.json"}

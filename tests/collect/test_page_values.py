@@ -23,10 +23,10 @@ REFUSED = [
 ]
 
 
-def test_a_value_that_python_refuses_is_refused_by_the_page(kept):
+def test_a_value_that_python_refuses_is_refused_by_the_page(keeper_round):
     reports = []
     for encoding, values in REFUSED:
-        task = kept(encoding).task.to_json()
+        task = keeper_round(encoding).task.to_json()
         for value in values:
             with pytest.raises(ValueError, match=r"must|number"):
                 encoding.encode(value)
@@ -51,8 +51,8 @@ const main = async ({ url, value }) => {
 """
 
 
-def test_a_message_whose_acknowledgement_got_lost_is_repeated_and_counted_once(kept):
-    collection = kept()
+def test_a_message_whose_acknowledgement_got_lost_is_repeated_and_counted_once(keeper_round):
+    collection = keeper_round()
     with PartyServer(collection.tally, pages=collection.tally.pages) as server:
         assert node(LOST, {"url": server.url, "value": 3}) == collection.task.sha256
     assert collection.tally.n_clients == 1

@@ -47,7 +47,7 @@ def task(encoding=None, *, me=None, others=(), **changes):
 
 
 @pytest.fixture(scope="module")
-def asked():
+def poll_tally():
     """A round of choices and one of numbers, with their tallies."""
 
     def made(encoding, words):
@@ -166,8 +166,8 @@ SMALL = """
 """
 
 
-def test_the_page_asks_in_words_says_what_is_clipped_and_shows_the_signed_result(asked, browser):
-    tally = asked(Tree(0, 241), {"unit": UNIT})
+def test_the_page_asks_in_words_says_what_is_clipped_and_shows_the_signed_result(poll_tally, browser):
+    tally = poll_tally(Tree(0, 241), {"unit": UNIT})
     tally.announce(spent=0.5, budget=2.0)
     with PartyServer(tally, pages=tally.pages) as server:
         browser.open(server.url, width=360)
@@ -210,8 +210,8 @@ def test_the_page_asks_in_words_says_what_is_clipped_and_shows_the_signed_result
         assert "34" not in browser.ask("document.getElementById('result').textContent")
 
 
-def test_choices_are_buttons_for_fingers_and_keys_and_one_is_sent(asked, browser):
-    tally = asked(Histogram(0, 2, cells=2), {"choices": CHOICES})
+def test_choices_are_buttons_for_fingers_and_keys_and_one_is_sent(poll_tally, browser):
+    tally = poll_tally(Histogram(0, 2, cells=2), {"choices": CHOICES})
     with PartyServer(tally, pages=tally.pages) as server:
         browser.open(server.url, width=360)
         browser.ask(FILLED % "sha")

@@ -177,9 +177,11 @@ def liar(form, vector, key):
 
 
 @pytest.mark.parametrize("case", FORMS)
-def test_a_round_refuses_liars_sums_the_others_and_survives_restarts(case, kept, tmp_path, monkeypatch):
+def test_a_round_refuses_liars_sums_the_others_and_survives_restarts(
+    case, keeper_round, tmp_path, monkeypatch
+):
     encoding, value = FORMS[case]
-    collection = kept(encoding, folder=tmp_path, checked=True, sigma=2.0)
+    collection = keeper_round(encoding, folder=tmp_path, checked=True, sigma=2.0)
     collection.send(*map(value, range(1, 6)))
     with monkeypatch.context() as context:
         context.setattr(
@@ -209,15 +211,15 @@ def stopped(*_):
     raise InterruptedError
 
 
-def test_noise_of_keepers_is_in_a_checked_sum(kept):
-    collection = kept(Histogram(0, 4, cells=4), checked=True, noise="keepers", sigma=30.0)
+def test_noise_of_keepers_is_in_a_checked_sum(keeper_round):
+    collection = keeper_round(Histogram(0, 4, cells=4), checked=True, noise="keepers", sigma=30.0)
     collection.send(0, 1, 2, 2)
     noise = collection.tally.close().open() - collection.plain([0, 1, 2, 2])
     assert 0 < np.abs(noise).max() < 14 * collection.tally.variance**0.5
 
 
-def test_a_keeper_checks_one_set_once_and_sums_nothing_unchecked(kept):
-    collection = kept(Histogram(0, 4, cells=4), checked=True)
+def test_a_keeper_checks_one_set_once_and_sums_nothing_unchecked(keeper_round):
+    collection = keeper_round(Histogram(0, 4, cells=4), checked=True)
     collection.send(0, 1, 2, 3)
     keys = sorted(collection.tally._state.reports)
     first, second = (Closing(0, exchange_key(new_secret()), b"".join(subset)) for subset in (keys, keys[:3]))
@@ -243,21 +245,21 @@ def test_a_keeper_checks_one_set_once_and_sums_nothing_unchecked(kept):
         verdict(second, 0.0)
 
 
-def test_only_what_can_be_checked_is_promised(kept):
+def test_only_what_can_be_checked_is_promised(keeper_round):
     for encoding in (
         Vector(cells=3_000, clip=1.0, grid=512),
         Grid(x=(0, 1), y=(0, 1), shape=(2, 2), at_most=2),
     ):
         with pytest.raises(ValueError, match="nothing else can be checked"):
-            kept(encoding, checked=True)
+            keeper_round(encoding, checked=True)
     with pytest.raises(ValueError, match="nothing else can be checked"):
         Task(Histogram(0, 2, cells=2), sigma=2.0, tally="ab" * 32, checked=True)
     with pytest.raises(ValueError, match="smaller most"):
-        kept(Sum(0, 1, bits=14), checked=True)
-    assert "can spoil a sum" in kept(Histogram(0, 2, cells=2)).task.checks
-    assert "refuse reports" in kept(Histogram(0, 2, cells=2), checked=True).task.checks
+        keeper_round(Sum(0, 1, bits=14), checked=True)
+    assert "can spoil a sum" in keeper_round(Histogram(0, 2, cells=2)).task.checks
+    assert "refuse reports" in keeper_round(Histogram(0, 2, cells=2), checked=True).task.checks
     with pytest.raises(ValueError, match="cannot be checked"):
-        Check.of(kept(Vector(cells=3_000, clip=1.0, grid=512)).task, bytes(32), [], n=0)
+        Check.of(keeper_round(Vector(cells=3_000, clip=1.0, grid=512)).task, bytes(32), [], n=0)
 
 
 @pytest.mark.parametrize(
@@ -267,8 +269,8 @@ def test_only_what_can_be_checked_is_promised(kept):
         pytest.param(FORMS["vector"][0], [[0.25, 0, 0], [0, -0.5, 0], [-0.5, 0.25, -0.75]], id="vector"),
     ],
 )
-def test_the_page_sends_a_checked_report(kept, encoding, values):
-    collection = kept(encoding, checked=True)
+def test_the_page_sends_a_checked_report(keeper_round, encoding, values):
+    collection = keeper_round(encoding, checked=True)
     script = "const main = ({ url, value }) => collect.send(url, value);\n"
     with PartyServer(collection.tally, pages=collection.tally.pages) as server:
         assert node(script, {"url": server.url, "value": values[-1]}) == collection.task.sha256

@@ -32,14 +32,14 @@ def example(**changes) -> Result:
 
 
 @pytest.fixture(scope="module")
-def drawn():
+def drawings():
     """Its figures, drawn once, and the tree of each."""
     figures = plots.figures(example())
     return figures, [ET.fromstring(figure.svg) for figure in figures]
 
 
-def test_every_figure_is_drawn_public_ones_first_from_the_record_alone(drawn):
-    figures, _ = drawn
+def test_every_figure_is_drawn_public_ones_first_from_the_record_alone(drawings):
+    figures, _ = drawings
     assert [(figure.title, figure.owner_only) for figure in figures] == [
         ("Budget over time", False),
         ("Accuracy against ε", False),
@@ -51,16 +51,16 @@ def test_every_figure_is_drawn_public_ones_first_from_the_record_alone(drawn):
     assert plots.figures(Result(kind="learn")) == ()
 
 
-def test_the_ink_is_the_pages_and_there_is_no_background(drawn):
-    for figure, root in zip(*drawn, strict=True):
+def test_the_ink_is_the_pages_and_there_is_no_background(drawings):
+    for figure, root in zip(*drawings, strict=True):
         assert root.tag == f"{SVG}svg"
         assert "currentColor" in figure.svg
         for colour in ("#000000", "#ffffff", "#010203", "fill: white"):
             assert colour not in figure.svg
 
 
-def test_text_stays_text_and_axes_have_units(drawn):
-    words = [" ".join(text.text or "" for text in root.iter(f"{SVG}text")) for root in drawn[1]]
+def test_text_stays_text_and_axes_have_units(drawings):
+    words = [" ".join(text.text or "" for text in root.iter(f"{SVG}text")) for root in drawings[1]]
     for number, label in enumerate(("budget 3.7", "accuracy, %", "commonest class, %", "nats")):
         assert label in words[number]
     assert "questions answered" in words[0]
@@ -73,9 +73,9 @@ def test_answers_on_which_all_teachers_agree_are_in_the_histogram():
     assert "400" in ticks
 
 
-def test_one_page_can_hold_all_figures_and_their_references_lead_somewhere(drawn):
+def test_one_page_can_hold_all_figures_and_their_references_lead_somewhere(drawings):
     identifiers = []
-    for root in drawn[1]:
+    for root in drawings[1]:
         ids = [node.attrib["id"] for node in root.iter() if "id" in node.attrib]
         links = {
             value.rstrip(")").rpartition("#")[2]
@@ -88,8 +88,8 @@ def test_one_page_can_hold_all_figures_and_their_references_lead_somewhere(drawn
     assert len(identifiers) == len(set(identifiers))
 
 
-def test_words_tell_what_the_eye_sees(drawn):
-    budget, accuracy, consensus, cost = (figure.alt for figure in drawn[0])
+def test_words_tell_what_the_eye_sees(drawings):
+    budget, accuracy, consensus, cost = (figure.alt for figure in drawings[0])
     assert "to 3.65 after 200" in budget
     assert "The budget is 3.7" in budget
     assert "89.3 % at 3.65" in accuracy

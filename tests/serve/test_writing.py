@@ -179,7 +179,7 @@ def typed(*words, code=0):
 
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch, capsys):
+def documents(tmp_path, monkeypatch, capsys):
     """A folder of documents as the command line keeps it, and alice's key."""
     for place in (models, saved):
         monkeypatch.setattr(place, "open_model", lambda name, n_threads: Asked())
@@ -196,9 +196,9 @@ def kept(tmp_path, monkeypatch, capsys):
 
 
 def test_kept_documents_are_served_over_http_and_what_is_refused_is_said_as_by_other_services(
-    kept, monkeypatch, capsys
+    documents, monkeypatch, capsys
 ):
-    run, key = kept
+    run, key = documents
     assert (run / "documents" / saved.FILE).stat().st_mode & 0o077 == 0
     model = json.loads((run / "documents" / saved.FILE).read_text())["model"]
     assert model == str(run.resolve().with_name("tiny.gguf"))  # wherever the service is started
@@ -237,16 +237,18 @@ def test_kept_documents_are_served_over_http_and_what_is_refused_is_said_as_by_o
         assert "/v1/write" in http.get("/docs").text
 
 
-def test_documents_that_others_can_read_or_that_are_damaged_are_refused_without_being_quoted(kept, capsys):
+def test_documents_that_others_can_read_or_that_are_damaged_are_refused_without_being_quoted(
+    documents, capsys
+):
     for options in (("--sigma", "3"), ("--shared", "--db", "postgresql://x"), ("--two-owners",)):
-        typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", *options, code=2)
+        typed("serve", documents[0], "--epsilon", "30", "--delta", "1e-5", *options, code=2)
         assert "is for teachers" in capsys.readouterr().err.replace("\n", " "), options
-    file = kept[0] / "documents" / saved.FILE
+    file = documents[0] / "documents" / saved.FILE
     file.write_text(file.read_text().replace('"retrieve"', '"plot"'))
-    typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", code=2)
+    typed("serve", documents[0], "--epsilon", "30", "--delta", "1e-5", code=2)
     refusal = capsys.readouterr().err
     assert "--keep-documents" in refusal
     assert "warm" not in refusal
     file.chmod(0o644)
-    typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", code=2)
+    typed("serve", documents[0], "--epsilon", "30", "--delta", "1e-5", code=2)
     assert "chmod 600" in capsys.readouterr().err

@@ -46,7 +46,7 @@ def truth():
 
 
 @pytest.fixture(scope="module")
-def made(truth):
+def generator(truth):
     return fitted(truth, constant=("sex",))
 
 
@@ -59,9 +59,9 @@ def shares(*columns, sizes):
     return np.bincount(np.ravel_multi_index(columns, sizes), minlength=np.prod(sizes)) / len(columns[0])
 
 
-def test_first_rows_lengths_and_steps_are_as_in_the_private_rows(made, truth):
+def test_first_rows_lengths_and_steps_are_as_in_the_private_rows(generator, truth):
     codes, who, place = truth
-    copy, owners, places = made.model_.people(N, rng=np.random.default_rng(2))
+    copy, owners, places = generator.model_.people(N, rng=np.random.default_rng(2))
     for owner, where in ((who, place), (owners, places)):
         assert (np.diff(owner) >= 0).all()
         assert (where[steps(owner, where)] == where[steps(owner, where) - 1] + 1).all()
@@ -76,43 +76,43 @@ def test_first_rows_lengths_and_steps_are_as_in_the_private_rows(made, truth):
     ]
     assert np.abs(moves[0] - moves[1]).sum() / 2 < 0.06  # 0.3 and more if no row knew the last
     assert (copy[steps(owners, places), 1] == copy[steps(owners, places) - 1, 1]).all()  # sex is constant
-    assert made.n_people_ == pytest.approx(N, rel=0.03)
-    assert made.n_rows_ == pytest.approx(len(codes), rel=0.03)
+    assert generator.n_people_ == pytest.approx(N, rel=0.03)
+    assert generator.n_rows_ == pytest.approx(len(codes), rel=0.03)
 
 
-def test_a_copy_numbers_persons_and_their_rows_from_1(made):
-    sample = made.sample(50, random_state=0)
+def test_a_copy_numbers_persons_and_their_rows_from_1(generator):
+    sample = generator.sample(50, random_state=0)
     assert list(sample) == ["person", "place", "ward", "sex"]
     assert np.unique(sample["person"]).tolist() == list(range(1, 51))
     assert (np.asarray(sample["place"])[np.unique(sample["person"], return_index=True)[1]] == 1).all()
-    assert len(made.sample(0)["ward"]) == 0
+    assert len(generator.sample(0)["ward"]) == 0
 
 
-def test_a_generator_survives_its_record_and_answers_questions(made):
-    again = SequenceGenerator.from_json(made.to_json())
-    first, second = (model.sample(200, random_state=0) for model in (made, again))
+def test_a_generator_survives_its_record_and_answers_questions(generator):
+    again = SequenceGenerator.from_json(generator.to_json())
+    first, second = (model.sample(200, random_state=0) for model in (generator, again))
     assert all((first[name] == second[name]).all() for name in first)
-    assert (again.mechanism_, again.result_) == (made.mechanism_, made.result_)
+    assert (again.mechanism_, again.result_) == (generator.mechanism_, generator.result_)
     answers = again.query("ward")
-    assert sum(row.estimate for row in answers.rows) == pytest.approx(made.n_rows_, rel=0.02)
+    assert sum(row.estimate for row in answers.rows) == pytest.approx(generator.n_rows_, rel=0.02)
     with pytest.raises(ValueError, match="must be JSON of version"):
         SequenceGenerator.from_json("{}")
 
 
-def test_the_price_is_that_of_both_parts_for_one_person(made):
+def test_the_price_is_that_of_both_parts_for_one_person(generator):
     """Planted: steps for nothing."""
-    mechanism = made.mechanism_
+    mechanism = generator.mechanism_
     assert mechanism.curve().epsilon(delta=1e-5) == pytest.approx(
         (mechanism.first.curve() + mechanism.following.curve()).epsilon(delta=1e-5), rel=1e-12
     )
-    assert mechanism.first.curve().epsilon(delta=1e-5) < 1.9 < made.result_.upper["epsilon"] <= 2.0
-    assert (made.result_.settings["unit"], made.result_.upper["delta"]) == ("person", 1e-5)
+    assert mechanism.first.curve().epsilon(delta=1e-5) < 1.9 < generator.result_.upper["epsilon"] <= 2.0
+    assert (generator.result_.settings["unit"], generator.result_.upper["delta"]) == ("person", 1e-5)
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 4, 7, 300])
-def test_one_person_adds_one_first_row_and_steps_that_share_one_grain(made, n_rows):
+def test_one_person_adds_one_first_row_and_steps_that_share_one_grain(generator, n_rows):
     """Planted: each step weighs the whole grain. A person with 300 rows counts as one with ``longest``."""
-    mechanism = made.mechanism_
+    mechanism = generator.mechanism_
     codes = np.random.default_rng(n_rows).integers(0, (3, 2), (n_rows, 2))
     private = sequences(SCHEMA, frame(codes), np.full(n_rows, "x"), np.arange(n_rows), longest=LONGEST)
     lines = private.open()
@@ -175,14 +175,14 @@ def test_what_cannot_be_done_is_refused_before_the_charge(settings, words, uncha
         ([[1.5] * 9], "must be whole numbers"),
     ],
 )
-def test_lines_that_are_no_persons_are_refused(made, line, words):
+def test_lines_that_are_no_persons_are_refused(generator, line, words):
     private = Private(np.array(line), Adjacency(unit="person", moves="row", relation="add-or-remove"))
     with pytest.raises(ValueError, match=words):
-        made.mechanism_.uses(private)
+        generator.mechanism_.uses(private)
 
 
-def test_parts_that_do_not_fit_each_other_are_refused(made):
-    first, following = made.mechanism_.first, made.mechanism_.following
+def test_parts_that_do_not_fit_each_other_are_refused(generator):
+    first, following = generator.mechanism_.first, generator.mechanism_.following
     with pytest.raises(ValueError, match="first must have a grain of 1"):
         SequenceMarginals(first=replace(first, grain=2), following=following, constant=(1,))
     with pytest.raises(ValueError, match="following must have the sizes"):
