@@ -82,7 +82,8 @@ def cluster(engine: str) -> Iterator[None]:
     elif engine == "ray":
         import ray
 
-        ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        ray.init("local", num_cpus=WORKERS, **quiet)  # no cluster that somebody else runs here
         try:
             yield
         finally:

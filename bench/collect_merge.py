@@ -88,7 +88,8 @@ def main() -> None:
     me, keepers = Identity.fresh(), [Identity.fresh() for _ in range(2)]
     keys = [Keeper.key(identity) for identity in keepers]
     task = Task(Tree(0, 240), sigma=30.0, tally=me.public_key, keepers=keys, honest=2, least=100)
-    ray.init(num_cpus=N_WORKERS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init("local", num_cpus=N_WORKERS, **quiet)  # no cluster that somebody else runs here
     try:
         sums, plain, seconds = merged(ray, task, keepers)
     finally:

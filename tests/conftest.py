@@ -87,6 +87,37 @@ def pytest_collect_file():
     return [collector for collector in (yield) if not isinstance(collector, DoctestModule)]
 
 
+_PACKAGES = {  # of modules that are named otherwise
+    "torch": "'.[torch]'",
+    "ostraka": "'.[torch]'",
+    "matplotlib": "'.[plots]'",
+    "openpyxl": "'.[excel]'",
+    "onnx": "'.[onnx]'",
+    "PIL": "pillow",
+    "jax_privacy": "jax-privacy",
+}
+
+
+def _say_what_to_type(report):
+    """A test that lacks a module says how to get it."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        file, line, reason = report.longrepr
+        if (module := re.search(r"could not import '(\w+)", reason)) and "pip install" not in reason:
+            package = _PACKAGES.get(module[1], module[1])
+            report.longrepr = file, line, f"{reason}; to run it: pip install {package}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    return _say_what_to_type((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    return _say_what_to_type((yield))
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Folder of the shared data sets: OSTRAKA_DATA, or ``shared/data`` beside the checkout."""
@@ -117,9 +148,18 @@ def _alike(name=""):
         yield
 
 
+def _seed_generators() -> None:
+    """Those of a process that estimators and modules draw from where nobody seeds them."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef, request):
     """What a fixture draws is the same in every run, whichever test needs it first."""
+    _seed_generators()
     with _alike(f"{fixturedef.baseid}/{fixturedef.argname}/{getattr(request, 'param_index', 0)}/"):
         return (yield)
 
@@ -127,8 +167,7 @@ def pytest_fixture_setup(fixturedef, request):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """What a test draws in this process is the same in every run: what passes once goes on passing."""
-    random.seed(0)
-    np.random.seed(0)  # noqa: NPY002  (what estimators draw from that have no random_state)
+    _seed_generators()
     with _alike(f"{item.nodeid}/"):
         return (yield)
 

@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from ostraka import Adjacency, GNMax, Private
 from ostraka.audit.answers import Deployment
 from tests.cli.terminal import typed
+from tests.threads import Handler, http_server
 
 CLAIM = ["--claimed-epsilon", "1", "--delta", "1e-5"]
 
@@ -27,27 +26,17 @@ class Service:
         self.rng = np.random.default_rng(votes)  # of each world its own, and the same in every run
         service = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Labels(Handler):
             protocol_version = "HTTP/1.1"
 
-            def do_POST(self):
+            def reply(self):
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 service.keys.append(self.headers["idempotency-key"])
-                status, told = service.answer(body, self.headers.get("authorization"))
-                text = json.dumps(told).encode()
-                self.send_response(status)
-                self.send_header("content-length", str(len(text)))
-                if status == 429:
-                    self.send_header("retry-after", "0")
-                self.end_headers()
-                self.wfile.write(text)
+                status, document = service.answer(body, self.headers.get("authorization"))
+                wait = {"retry-after": "0"} if status == 429 else {}
+                self.answer(status, json.dumps(document).encode(), wait)
 
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1/label?model=1"
+        self.handler = Labels
 
     def answer(self, body, authorization):
         if self.trouble:
@@ -66,22 +55,19 @@ class Service:
             return 200, {"results": [{"label": label, "abstained": False} for label in labels]}
         return 200, labels if self.reply == "list" else {self.reply: labels}
 
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-
 
 @pytest.fixture
 def serve():
-    services = []
+    with contextlib.ExitStack() as stack:
 
-    def start(*arguments, **settings):
-        services.append(Service(*arguments, **settings))
-        return services[-1]
+        def start(*arguments, **settings):
+            service = Service(*arguments, **settings)
+            service.url = (
+                f"http://127.0.0.1:{stack.enter_context(http_server(service.handler))}/v1/label?model=1"
+            )
+            return service
 
-    yield start
-    for service in services:
-        service.close()
+        yield start
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import select
 import subprocess
 import sys
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer
 from tests.cli.terminal import typed
+from tests.threads import at_once
 
 PATIENCE = 120  # seconds for a process on a busy machine
 RUN = "from ostraka.cli import main; main()"
@@ -117,11 +118,8 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
         except (PartyError, OSError) as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=client, args=(k / 9, k < 2)) for k in range(9)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
+    with at_once(*(partial(client, k / 9, k < 2) for k in range(9))):
+        pass
     assert tally.wait(PATIENCE) == 0, tally.stderr.read()
     record = json.loads((tmp_path / "sums.json").read_text())
     assert 7 <= record["n_survivors"] <= 9

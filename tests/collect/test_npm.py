@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import tarfile
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from ostraka.secure.wire import PartyServer
 from tests.collect.test_page import FILLED
 from tests.collect.test_page_own import tally_of
 from tests.collect.test_vectors import SCRIPT, kept
+from tests.threads import http_server
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,18 +96,16 @@ def test_the_package_gives_the_known_answers_in_a_browser_and_its_element_sends_
 ):
     site = archive.parents[2]
     tally = tally_of(Tree(0, 20), epsilon=5.0, sigma=9.0)
-    handler = partial(Quiet, directory=str(site))
     with (
-        http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as files,
+        http_server(partial(Quiet, directory=str(site))) as port,
         PartyServer(tally, pages=tally.pages) as server,
     ):
-        threading.Thread(target=files.serve_forever, args=(0.01,), daemon=True).start()
         (site / "index.html").write_text(
             '<!doctype html><html lang="en"><title>Elsewhere</title>'
             '<script type="module" src="node_modules/@ostraka/collect/question.js"></script>'
             f'<ostraka-question src="{server.url}"></ostraka-question></html>'
         )
-        browser.open(f"http://127.0.0.1:{files.server_port}/index.html")
+        browser.open(f"http://127.0.0.1:{port}/index.html")
         answers = browser.ask(
             "(async () => { const collect = await import('./node_modules/@ostraka/collect/collect.js');"
             "const all = await (await fetch('./node_modules/@ostraka/collect/vectors.json')).json();"
@@ -118,7 +116,6 @@ def test_the_package_gives_the_known_answers_in_a_browser_and_its_element_sends_
         browser.ask("document.getElementById('value').value = '7'")
         browser.ask("document.getElementById('form').requestSubmit()")
         assert browser.ask(FILLED % "said") == "Received. It will be counted once."
-        files.shutdown()
     assert tally.n_clients == 1
 
 

@@ -6,8 +6,8 @@ import json
 import math
 import shutil
 import subprocess
-import threading
 import time
+from functools import partial
 from importlib import resources
 
 import numpy as np
@@ -23,6 +23,7 @@ from ostraka.secure.masks import join
 from ostraka.secure.wire import PartyServer
 from tests.collect.conftest import Office
 from tests.false_alarm import FALSE_ALARM
+from tests.threads import at_once
 
 SOURCE = resources.files("ostraka.collect") / "page" / "collect.js"
 
@@ -125,17 +126,15 @@ const main = async ({ url, values }) => {
 @pytest.mark.parametrize("noise", [pytest.param("tally", marks=pytest.mark.slow), "clients"])
 def test_clients_in_javascript_and_in_python_make_one_sum(noise):
     task, tally = office(noise=noise, most=20)
-    threads, values = [], [3, 7, 7, 12, 19, 0]
-    with PartyServer(tally, pages=tally.pages) as server:
-        closing = threading.Thread(
-            target=run_exchanges, args=(tally,), kwargs={"n_clients": 12, "seconds": 60}
-        )
-        threads = [threading.Thread(target=send, args=(server.url, value)) for value in values]
-        for thread in (closing, *threads):
-            thread.start()
+    values = [3, 7, 7, 12, 19, 0]
+    with (
+        PartyServer(tally, pages=tally.pages) as server,
+        at_once(
+            lambda: run_exchanges(tally, n_clients=12, seconds=60),
+            *(partial(send, server.url, value) for value in values),
+        ),
+    ):
         replies = node(ROUND, {"url": server.url, "values": values})
-        for thread in (closing, *threads):
-            thread.join()
     assert replies == ["received"] * 6
     exact = 2 * sum(task.encoding.encode(value).astype(int) for value in values)
     residue = tally.close().open() - exact
@@ -215,30 +214,31 @@ const main = async ({ url, stage, flips }) => {
 """
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
-    ("stage", "flips", "why"),
+    ("stage", "flips", "refuses", "why"),
     [
-        ("mask", -3, "answered"),  # one wrong seal
-        pytest.param("mask", 0, "not the inbox of this round", marks=pytest.mark.slow),
-        ("mask", 19, "no neighbour"),
+        ("mask", -3, "", "answered"),  # one wrong seal
+        pytest.param("mask", 0, "mask", "not the inbox of this round", marks=SLOW),
+        ("mask", 19, "mask", "no neighbour"),
+        # what is missing is missed when the tally says who survived
         pytest.param(
-            "mask", None, "the shares of 1 neighbours who survived did not arrive", marks=pytest.mark.slow
+            "mask", None, "unmask", "the shares of 1 neighbours who survived did not arrive", marks=SLOW
         ),
-        pytest.param("unmask", 0, "not the survivors of this round", marks=pytest.mark.slow),
-        ("unmask", 19, "a round needs 8 survivors"),
-        pytest.param("unmask", 23, "different clients in order", marks=pytest.mark.slow),
+        pytest.param("unmask", 0, "unmask", "not the survivors of this round", marks=SLOW),
+        ("unmask", 19, "unmask", "a round needs 8 survivors"),
+        pytest.param("unmask", 23, "unmask", "different clients in order", marks=SLOW),
     ],
 )
-def test_a_client_refuses_what_a_tally_should_not_say(stage, flips, why):
+def test_a_client_refuses_what_a_tally_should_not_say(stage, flips, refuses, why):
     _, tally = office(most=20)
-    with PartyServer(tally, pages=tally.pages) as server:
-        closing = threading.Thread(target=close_in_time, args=(tally, 12, "" if why == "answered" else stage))
-        threads = [threading.Thread(target=send, args=(server.url, 5)) for _ in range(11)]
-        for thread in (closing, *threads):
-            thread.start()
+    with (
+        PartyServer(tally, pages=tally.pages) as server,
+        at_once(partial(close_in_time, tally, 12, refuses), *[partial(send, server.url, 5)] * 11),
+    ):
         replies = node(CHANGED, {"url": server.url, "stage": stage, "flips": flips})
-        for thread in (closing, *threads):
-            thread.join()
     assert why in replies
 
 

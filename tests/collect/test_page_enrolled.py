@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from ostraka.secure.wire import PartyServer
 from tests.collect.conftest import Office
 from tests.collect.test_page import FILLED
 from tests.collect.test_page_among_clients import node, waited
+from tests.threads import at_once
 
 N = 12
 
@@ -65,22 +67,15 @@ def test_enrolled_clients_in_javascript_and_in_python_make_one_sum(lying):
     # the secret signs in Node, as an enrolment elsewhere would; the claims then reach the roster's approval
     secret = enrolment._identity.secret
     enrolment._claims = Everybody
-    with PartyServer(tally, pages=tally.pages) as server:
-        work = [
-            threading.Thread(target=run_exchanges, args=(tally,), kwargs={"n_clients": N, "seconds": 240}),
-            threading.Thread(
-                target=approve_roster, args=(server.url, enrolment), kwargs={"n_clients": N, "seconds": 240}
-            ),
-            *(
-                threading.Thread(target=send, args=(server.url, value), kwargs={"certify": signer(enrolment)})
-                for value in values
-            ),
-        ]
-        for thread in work:
-            thread.start()
+    with (
+        PartyServer(tally, pages=tally.pages) as server,
+        at_once(
+            lambda: run_exchanges(tally, n_clients=N, seconds=240),
+            lambda: approve_roster(server.url, enrolment, n_clients=N, seconds=240),
+            *(partial(send, server.url, value, certify=signer(enrolment)) for value in values),
+        ),
+    ):
         replies = node(ROUND, {"url": server.url, "values": values, "signer": secret.hex()})
-        for thread in work:
-            thread.join()
     assert replies == ["received"] * 6
     exact = 2 * sum(task.encoding.encode(value).astype(int) for value in values)
     np.testing.assert_array_equal(tally.close().open(), exact)

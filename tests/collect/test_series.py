@@ -2,8 +2,8 @@
 
 import itertools
 import json
-import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer
 from tests.cli.terminal import typed
 from tests.collect.test_page_among_clients import node
+from tests.threads import at_once
 
 SIGMA, EVERY = 6.0, 100.0
 
@@ -273,22 +274,15 @@ def test_a_series_among_clients_over_http(tmp_path):
         task, me, folder=tmp_path, budget=Budget(epsilon=50.0, delta=1e-6, adaptive=False), every=6.0
     )
     with PartyServer(series, pages=series.pages) as server:
-        running = threading.Thread(target=series.run, kwargs={"n_clients": 6})
-        running.start()
-        clients = [
-            threading.Thread(
-                target=lambda k=k: list(
-                    Client.auto(server.url, lambda _: k / 6, folder=tmp_path / f"c{k}", pause=0.2)
-                )
-            )
-            for k in range(6)
-        ]
-        while not series.answers:
-            time.sleep(0.01)
-        for thread in clients:
-            thread.start()
-        for thread in (running, *clients):
-            thread.join(60)
+
+        def answers(k):
+            return list(Client.auto(server.url, lambda _: k / 6, folder=tmp_path / f"c{k}", pause=0.2))
+
+        with at_once(lambda: series.run(n_clients=6)):
+            while not series.answers:
+                time.sleep(0.01)
+            with at_once(*(partial(answers, k) for k in range(6))):
+                pass
     assert series.outcomes == ["released", "released"]
     assert len(list(tmp_path.glob("round-*.json"))) == 2
     series.end()

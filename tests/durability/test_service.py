@@ -15,7 +15,7 @@ def test_whoever_retries_pays_once_and_is_told_the_same():
 
 
 @pytest.mark.slow  # quick: numbers at edges and raw bytes below, and tests/serve/test_refusals.py
-def test_no_request_breaks_the_service_and_none_that_is_refused_is_charged(requests):
+def test_no_request_breaks_the_service_and_none_that_is_refused_is_charged():
     try:
         findings = fuzz.find(requests=300)
     except disk.UnavailableError as missing:

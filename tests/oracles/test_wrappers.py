@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import math
-import threading
 import time
 from functools import cache
 
@@ -26,6 +25,7 @@ from ostraka import (
 from ostraka.core.curve import ORDERS
 from ostraka.core.mechanisms.screen import AgainstGuesses
 from ostraka.mechanisms import RandomizedResponse, SkellamMax, Subsampled, Weighted
+from tests.threads import at_once
 
 RATE, WEIGHT, TEACHERS = 0.3, 2.0, 5
 AT = [ORDERS.index(order) for order in (1.125, 2.0, 3.0, 8.0, 32.0)]
@@ -286,11 +286,8 @@ def test_threads_get_one_sampled_answer_from_one_stored_sample(monkeypatch):
             votes[:].take_sample(at_most_once=True)
             answered.append(1)
 
-    threads = [threading.Thread(target=take) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with at_once(*[take] * 8):
+        pass
     assert len(answered) == 1
 
 

@@ -3,12 +3,11 @@
 import contextlib
 import datetime as dt
 import hashlib
-import http.server
-import threading
 from base64 import b64encode
 from urllib.parse import parse_qsl, urlsplit
 
 from ostraka.secure.witness import signed
+from tests.threads import Handler, http_server
 
 WHO = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": WHO[0], "AWS_SECRET_ACCESS_KEY": WHO[1]}
@@ -33,10 +32,13 @@ def running(*ignores):
     """A store that is served from another thread."""
     store = Store(ignores)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Objects(Handler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self):
+        def reply(self):
+            self.read() if self.command == "GET" else self.write()
+
+        def read(self):
             parts, query = self.asked()
             content = store.objects.get(parts.path)
             if parts.path == "/evidence":
@@ -45,21 +47,21 @@ def running(*ignores):
                 listed = "".join(
                     f"<Contents><Key>{name}</Key></Contents>" for name in names[: int(query["max-keys"])]
                 )
-                self.tell(200, f"<ListBucketResult>{listed}</ListBucketResult>".encode())
+                self.answer(200, f"<ListBucketResult>{listed}</ListBucketResult>".encode())
             elif content is None:
-                self.tell(404, b"<Error><Code>NoSuchKey</Code></Error>")
+                self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
             else:
-                self.tell(200, *content)
+                self.answer(200, *content)
 
-        def do_PUT(self):
+        def write(self):
             parts, _ = self.asked()
             first = parts.path not in store.objects or "if-none-match" in store.ignores
             if not first and self.headers["if-none-match"] == "*":
-                self.tell(store.taken, b"")
+                self.answer(store.taken, b"")
                 return
             lock = {} if "lock" in store.ignores else {name: self.headers[name] for name in LOCK}
             store.objects[parts.path] = self.body, lock
-            self.tell(200, b"")
+            self.answer(200, b"")
 
         def asked(self):
             """The parts of the request; it is signed over what arrived, and its digests hold."""
@@ -80,23 +82,8 @@ def running(*ignores):
                 assert self.headers["content-md5"] == b64encode(md5).decode()
             return parts, dict(query)
 
-        def tell(self, status, content, headers=()):
-            status = store.statuses.pop() if store.statuses else status
-            self.send_response(status)
-            for name, value in dict(headers).items():
-                self.send_header(name, value)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+        def answer(self, status, content, headers=()):
+            super().answer(store.statuses.pop() if store.statuses else status, content, headers)
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        store.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
+    with http_server(Objects) as store.port:
         yield store
-        server.shutdown()
-        thread.join()

@@ -2,13 +2,13 @@
 
 import os
 import sqlite3
-import threading
 from contextlib import closing
 
 import pytest
 
 from ostraka.secure import log as module
 from ostraka.secure.log import Log, LogError
+from tests.threads import at_once
 
 
 @pytest.fixture
@@ -41,14 +41,8 @@ def test_it_comes_back_as_it_was_and_the_first_body_of_a_key_counts(path):
 def test_several_programs_append_and_one_that_is_alone_keeps_the_others_out(path):
     first, second = Log(path, name="a"), Log(path, name="a")
     assert (first.once("k", b"one"), second.once("k", b"other")) == (b"one", b"one")
-    threads = [
-        threading.Thread(target=lambda log=log: [log.append(b"x") for _ in range(20)])
-        for log in (first, second) * 2
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with at_once(*(lambda log=log: [log.append(b"x") for _ in range(20)] for log in (first, second) * 2)):
+        pass
     assert len(list(first.entries())) == len(list(second.entries())) == 81
     with pytest.raises(LogError, match="is open elsewhere: stop the other program first"):
         Log(path, name="a", alone=True)

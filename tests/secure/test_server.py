@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from ostraka.secure.server import Limits, Refused, Reply, Server, Strangers, listening, networks
 from ostraka.secure.wire import Late, Line, PartyServer
+from tests.threads import at_once
 
 PATIENCE = 60.0  # seconds, on a busy machine
 HALF_HELLO = b"\x16\x03\x01\x02\x00"
@@ -459,10 +460,8 @@ def test_a_proxy_of_the_environment_is_used_where_it_may_be(tmp_path, monkeypatc
         monkeypatch.setenv("no_proxy", "")
         line = Line(f"{scheme}://127.0.0.1:9/base", direct=False)
         line._tls = line._tls and trusting(tmp_path)
-        thread = threading.Thread(target=proxy)
-        thread.start()
-        assert line.ask("GET", "/x", seconds=PATIENCE, most=10, fresh=True).body == b"ok"
-        thread.join()
+        with at_once(proxy):
+            assert line.ask("GET", "/x", seconds=PATIENCE, most=10, fresh=True).body == b"ok"
     start = "CONNECT 127.0.0.1:9 HTTP/1.1" if scheme == "https" else "GET http://127.0.0.1:9/base/x HTTP/1.1"
     assert heads[0].startswith(start)
     assert "Proxy-Authorization: Basic YW5uOnAgdw==" in heads[0]

@@ -9,7 +9,6 @@ import threading
 import time
 import warnings
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from ostraka.secure.agreement import Agreement
 from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError, most_bytes
 from ostraka.secure.wire import PartyServer
+from tests.threads import Handler, at_once, http_server
 
 NAMES = ("east", "north", "west")
 PATIENCE = 120  # seconds for a process to start on a busy machine
@@ -196,22 +196,13 @@ def test_what_goes_wrong_inside_stays_inside(server, caplog):
 def impostor(answer):
     """The address of a server that does with each request what ``answer`` does."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
+    class Impostor(Handler):
+        def reply(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             answer(self)
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads, server.block_on_close = True, False
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with http_server(Impostor) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize(
@@ -232,10 +223,7 @@ def test_whatever_an_impostor_says_is_contained(status, body, why):
 
     def answer(handler):
         kinds.add(handler.headers["Content-Type"])
-        handler.send_response(status)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
+        handler.answer(status, body)
 
     real = PartyEnsemble.in_process(GaussianNB(), [blobs(k) for k in range(3)], classes=[0, 1, 2], sigma=1.0)
     with impostor(answer) as url:
@@ -329,12 +317,10 @@ def test_a_proxy_that_opens_no_tunnel_is_left_at_once(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         monkeypatch.setenv("no_proxy", "")
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listening.getsockname()[1]}")
-        thread = threading.Thread(target=proxy)
-        thread.start()
-        with pytest.raises(wire.Late) as caught:
-            wire.Line("https://127.0.0.1:9", direct=False).ask("GET", "/", seconds=PATIENCE, most=9)
-        assert closed.wait(4), caught  # what is held by the error is open until it is forgotten
-        thread.join()
+        with at_once(proxy):
+            with pytest.raises(wire.Late) as caught:
+                wire.Line("https://127.0.0.1:9", direct=False).ask("GET", "/", seconds=PATIENCE, most=9)
+            assert closed.wait(4), caught  # what is held by the error is open until it is forgotten
     assert ends == [b""]
 
 

@@ -3,9 +3,7 @@
 import asyncio
 import base64
 import hmac
-import http.server
 import json
-import threading
 import time
 import types
 
@@ -16,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from ostraka.serve.keys import Keyring
 from ostraka.serve.oidc import ALGORITHMS, LEEWAY, Tokens
 from tests.serve.conftest import PEPPER, client, deploy, serving
+from tests.threads import Handler, http_server
 
 jwt = pytest.importorskip("jwt", reason="pyjwt is not installed: pip install '.[oidc]'")
 
@@ -239,24 +238,13 @@ def network():
     """Documents by path, served at an address of this machine."""
     documents = {}
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            status, content = documents.get(self.path, (404, b""))
-            self.send_response(status)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    class Provider(Handler):
+        def reply(self):
+            self.answer(*documents.get(self.path, (404, b"")))
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        documents[""] = f"http://127.0.0.1:{server.server_address[1]}"
+    with http_server(Provider) as port:
+        documents[""] = f"http://127.0.0.1:{port}"
         yield documents
-        server.shutdown()
-        thread.join()
 
 
 DISCOVERY = "/realm/.well-known/openid-configuration"

@@ -2,9 +2,7 @@
 
 import os
 import re
-import threading
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from ostraka.secure.server import Reply
 from ostraka.serve.owner import render
 from tests.serve.examples import PAGES
+from tests.threads import Handler, http_server
 
 
 @pytest.fixture(scope="module")
@@ -19,17 +18,12 @@ def pages():
     """The example pages on a port of this machine, with the headers that the service gives them."""
     replies = {f"/{name}": Reply.html(render(make_view())) for name, make_view in PAGES.items()}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
+    class Pages(Handler):
+        def reply(self):
             self.wfile.write(replies[self.path].raw())
 
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with http_server(Pages) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("name", PAGES)

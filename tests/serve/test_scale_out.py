@@ -3,9 +3,9 @@
 import dataclasses
 import os
 import signal
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from tests.serve.conftest import (
     rows,
     serving,
 )
+from tests.threads import at_once
 
 NUMBERS = {"columns": COLUMNS, "numeric": (True,) * 3, "grid": Consistent.grid_of(rows(500, seed=1))}
 
@@ -76,14 +77,8 @@ def test_services_before_one_database_share_budget_keys_and_answers(tmp_path, sa
                 granted.append(status)
 
         numbered = list(enumerate(X.tolist()))
-        workers = [
-            threading.Thread(target=ask, args=(service, numbered[start::4]))
-            for start, service in enumerate((one, second, one, second))
-        ]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        with at_once(*(partial(ask, (one, second)[k % 2], numbered[k::4]) for k in range(4))):
+            pass
         assert (granted.count(200), granted.count(402)) == (affordable - 1, 41)
         assert one.label(ONE, key="k").json() == answer
     with opened(tmp_path, noisy, database).ledger as ledger:

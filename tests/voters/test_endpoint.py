@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from ostraka.voters import Endpoint
 from ostraka.voters.endpoint import Failure, FunctionClient, HTTPClient
+from tests.threads import at_once
 
 CANARY = "canary-7f3a-private"
 GO = threading.Event()
@@ -285,11 +286,8 @@ def test_a_server_whose_certificate_nobody_vouches_for_is_sent_nothing(tmp_path)
             with plain, context.wrap_socket(plain, server_side=True) as tls:
                 requests.append(tls.recv(1 << 16))
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=serve)
-        thread.start()
+    with socket.create_server(("127.0.0.1", 0)) as listening, at_once(serve):
         got = asked(f"https://localhost:{listening.getsockname()[1]}/v1", retries=0)
-        thread.join()
     assert got.reason == "SSLCertVerificationError"
     assert attempts
     assert requests == []

@@ -5,12 +5,12 @@ import hmac
 import json
 import os
 import stat
-import threading
 
 import pytest
 
 from ostraka.secure.log import LogError
 from ostraka.voters.endpoint import ResponseCache
+from tests.threads import at_once
 
 SECRET = "the private demonstration"
 
@@ -131,13 +131,8 @@ def test_two_at_once_see_each_other_and_the_first_answer_stays(path, opened):
 
 def test_many_who_begin_the_same_file_share_one_key(path):
     keys = []
-    threads = [
-        threading.Thread(target=lambda: keys.append(ResponseCache(path).secret("x"))) for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with at_once(*[lambda: keys.append(ResponseCache(path).secret("x"))] * 8):
+        pass
     assert len(keys) == 8
     assert len(set(keys)) == 1
 

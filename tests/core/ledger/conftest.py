@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from ostraka.core.private import Adjacency
 from ostraka.ledger import Budget, ChargeRequest, Ledger
 from rigs import postgres
 from rigs.disk import UnavailableError
+from tests.threads import at_once
 
 ASK = {"unit": "row", "simulation": False}
 PRELUDE = """
@@ -210,9 +212,6 @@ def race(charge, open_one=contextlib.nullcontext, *, n_callers, n_each):
             together.wait()
             granted.extend(me for n in range(n_each) if charge(mine, f"{me}/{n}"))
 
-    threads = [threading.Thread(target=work, args=(me,)) for me in range(n_callers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with at_once(*(partial(work, me) for me in range(n_callers))):
+        pass
     return len(granted)
