@@ -39,7 +39,7 @@ class Voting(NamedTuple):
 
 def each_way(
     public_features: np.ndarray,
-    private_features: np.ndarray,
+    private: np.ndarray,
     y: np.ndarray,
     fresh: np.ndarray,
     *,
@@ -53,9 +53,7 @@ def each_way(
         )
         lines = cells.lines(fresh) / resolution
         for relation in relations:
-            voter = RowVoter(cells=cells, relation=relation).fit(
-                private_features, y, classes=range(int(y.max()) + 1)
-            )
+            voter = RowVoter(cells=cells, relation=relation).fit(private, y, classes=range(int(y.max()) + 1))
             yield Voting(f"{method}, {relation}", voter, lines)
 
 

@@ -75,7 +75,7 @@ def coins(rng: np.random.Generator) -> np.ndarray:
 
 def tables(rng: np.random.Generator, *, method: str) -> Audited:
     """Counts of a table in which every canary has a value of its own."""
-    included, null_coins, n = coins(rng), coins(rng), CANARIES
+    included, blanks, n = coins(rng), coins(rng), CANARIES
     names = [str(k) for k in range(n)]
     columns: dict[str, Any] = {name: {"categories": names} for name in ("a", "b", "c")}
     codes = np.array([[k, k, k] for k in range(n)])
@@ -97,14 +97,14 @@ def tables(rng: np.random.Generator, *, method: str) -> Audited:
         sensitivity=1.0, sigma=sum(m.sigma_of(columns) ** -2 for columns in generator.tables_) ** -0.5
     )
     scores, null = (
-        marginal_scores(generator.counts_, m, codes, inclusion) for inclusion in (included, null_coins)
+        marginal_scores(generator.counts_, m, codes, inclusion) for inclusion in (included, blanks)
     )
     return Audited(scores, null, claim)
 
 
 def linked(rng: np.random.Generator) -> Audited:
     """Counts of first rows and of steps of persons, each of whom has two rows with a value of their own."""
-    included, null_coins = coins(rng), coins(rng)
+    included, blanks = coins(rng), coins(rng)
     names = [str(k) for k in range(CANARIES)]
     schema = Schema.from_dict({"a": {"categories": names}})
     who, order = np.repeat(np.arange(CANARIES)[included], 2), np.tile([0, 1], int(included.sum()))
@@ -126,19 +126,17 @@ def linked(rng: np.random.Generator) -> Audited:
     codes = np.column_stack([first_codes, zero + 1, first_codes, first_codes, zero])
     claim = Curve.gaussian(sensitivity=1.0, sigma=sum(sigma**-2 for sigma in noise.values()) ** -0.5)
     scores, null = (
-        marginal_scores(tables, cast("Any", joint), codes, inclusion) for inclusion in (included, null_coins)
+        marginal_scores(tables, cast("Any", joint), codes, inclusion) for inclusion in (included, blanks)
     )
     return Audited(scores, null, claim)
 
 
 def votes(rng: np.random.Generator) -> Audited:
     """Votes for candidates, of which each canary is nearest to one of its own."""
-    included, null_coins, candidates = coins(rng), coins(rng), 10 * np.eye(CANARIES)
+    included, blanks, candidates = coins(rng), coins(rng), 10 * np.eye(CANARIES)
     model = Evolution(candidates, vary=lambda winners, _: winners, n_rounds=1, epsilon=EPSILON, delta=DELTA)
     model.fit(candidates[included], rng=rng)
-    scores, null = (
-        sum_scores(model.votes_, np.eye(CANARIES), inclusion) for inclusion in (included, null_coins)
-    )
+    scores, null = (sum_scores(model.votes_, np.eye(CANARIES), inclusion) for inclusion in (included, blanks))
     return Audited(scores, null, Curve.gaussian(sensitivity=1.0, sigma=model.mechanism_.sigma))
 
 
@@ -248,32 +246,31 @@ def rows_and_canaries(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]
 
 def nearest_centre(rng: np.random.Generator) -> Audited:
     """Centres of k-means."""
-    (rows, canaries), included, null_coins = rows_and_canaries(rng), coins(rng), coins(rng)
+    (rows, canaries), included, blanks = rows_and_canaries(rng), coins(rng), coins(rng)
     model = PrivateKMeans(n_clusters=20, n_iterations=2, epsilon=EPSILON, delta=DELTA).fit(
         np.concatenate([rows, 5 * canaries[included]]), rng=rng
     )
     scores, null = (
-        nearest_scores(model.cluster_centers_, 5 * canaries, inclusion)
-        for inclusion in (included, null_coins)
+        nearest_scores(model.cluster_centers_, 5 * canaries, inclusion) for inclusion in (included, blanks)
     )
     return Audited(scores, null, None)
 
 
 def networks(rng: np.random.Generator) -> Audited:
     """Samples of a mixture of Boltzmann machines."""
-    (rows, canaries), included, null_coins = rows_and_canaries(rng), coins(rng), coins(rng)
+    (rows, canaries), included, blanks = rows_and_canaries(rng), coins(rng), coins(rng)
     model = DPGM(n_clusters=2, generator="rbm", steps=10, sampling_rate=0.2, epsilon=EPSILON, delta=DELTA)
     sampled, _ = model.fit(np.concatenate([rows, canaries[included]]), rng=rng).sample(200)
-    scores, null = (nearest_scores(sampled, canaries, inclusion) for inclusion in (included, null_coins))
+    scores, null = (nearest_scores(sampled, canaries, inclusion) for inclusion in (included, blanks))
     return Audited(scores, null, None)
 
 
 def gaussians(rng: np.random.Generator) -> Audited:
     """Samples of a mixture of Gaussians of low rank."""
-    (rows, canaries), included, null_coins = rows_and_canaries(rng), coins(rng), coins(rng)
+    (rows, canaries), included, blanks = rows_and_canaries(rng), coins(rng), coins(rng)
     model = DPGM(n_clusters=2, generator="gaussian", epsilon=EPSILON, delta=DELTA)
     sampled, _ = model.fit(np.concatenate([rows, canaries[included]]), rng=rng).sample(200)
-    scores, null = (nearest_scores(sampled, canaries, inclusion) for inclusion in (included, null_coins))
+    scores, null = (nearest_scores(sampled, canaries, inclusion) for inclusion in (included, blanks))
     return Audited(scores, null, None)
 
 

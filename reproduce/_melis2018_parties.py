@@ -136,7 +136,7 @@ def _range(values: list[float]) -> str:
 def _disaggregated(task: Task, *, share: float, seed: int, quick: bool) -> tuple[np.ndarray, np.ndarray]:
     """Estimates for twelve parties, of whom the first six have this share with the property."""
     rng, rounds = np.random.default_rng(seed), 40 if quick else ROUNDS
-    observer_rows, party_rows = np.array_split(rng.permutation(len(task.y)), 2)
+    ours, party_rows = np.array_split(rng.permutation(len(task.y)), 2)
     shares = [share] * 6 + [0.0] * 6
     parties = [
         PartyRows(X=task.X[p], y=task.y[p], has_property=task.has[p], schedule=np.full(rounds, party))
@@ -147,9 +147,6 @@ def _disaggregated(task: Task, *, share: float, seed: int, quick: bool) -> tuple
     )
     together = Collaboration(network, n_rounds=rounds, participation=0.5, random_state=seed)
     run = together.fit(parties, observer="masked-sum")
-    rows = [
-        (task.X[part], task.y[part])
-        for part in (observer_rows[task.has[observer_rows]], observer_rows[~task.has[observer_rows]])
-    ]
+    rows = [(task.X[part], task.y[part]) for part in (ours[task.has[ours]], ours[~task.has[ours]])]
     scores = party_properties(run, rows[0], rows[1], random_state=seed)
     return scores.mean, scores.standard_error

@@ -101,11 +101,11 @@ def precision(
     recalls, precisions = [], []
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(bags))
-        inside, observer_rows, outside = order[:size], order[size : 2 * size], order[2 * size :]
+        inside, ours, outside = order[:size], order[size : 2 * size], order[2 * size :]
         together = Collaboration(
             network(kind, n_words, size=size, seed=seed), n_rounds=1, stratified=False, random_state=seed
         )
-        run = together.fit([(task.X[part], task.y[part]) for part in (observer_rows, inside)], observer=0)
+        run = together.fit([(task.X[part], task.y[part]) for part in (ours, inside)], observer=0)
         vocabulary = frozenset(np.flatnonzero(words_seen(run, "words.weight")[0]).tolist())
         hits = np.mean([bags[text] <= vocabulary for text in inside])
         false = np.mean([bags[text] <= vocabulary for text in outside])
@@ -154,7 +154,7 @@ def watched(
     task: Task, n_words: int, *, rounds: int, classifier: Any, size: int = 12, seed: int = 1
 ) -> tuple[Observations, PropertyInference]:
     """Two parties with a TextCNN; every other batch of the target has the property; the observer's attack."""
-    observer_rows, target = np.array_split(np.random.default_rng(seed).permutation(len(task.y)), 2)
+    ours, target = np.array_split(np.random.default_rng(seed).permutation(len(task.y)), 2)
     party = PartyRows(
         X=task.X[target],
         y=task.y[target],
@@ -164,9 +164,9 @@ def watched(
     together = Collaboration(
         network("cnn", n_words, size=size, rate=0.05, seed=seed), n_rounds=rounds, random_state=seed
     )
-    run = together.fit([(task.X[observer_rows], task.y[observer_rows]), party], observer=0)
+    run = together.fit([(task.X[ours], task.y[ours]), party], observer=0)
     attack = PropertyInference(classifier, n_batches=4, random_state=seed)
-    parts = [observer_rows[task.has[observer_rows]], observer_rows[~task.has[observer_rows]]]
+    parts = [ours[task.has[ours]], ours[~task.has[ours]]]
     return run, attack.fit(run, *((task.X[part], task.y[part]) for part in parts))
 
 
@@ -283,18 +283,16 @@ def course(
         leaves=options.pop("leaves", None),
     )
     plain = [PartyRows(X=task.X[part], y=task.y[part]) for part in parts[1:]]
-    observer_rows = np.flatnonzero(~mine)
+    ours = np.flatnonzero(~mine)
     together = Collaboration(
         faces_network(normed=normed, seed=seed), n_rounds=rounds, random_state=seed, **options
     )
-    observer = PartyRows(
-        X=task.X[observer_rows], y=task.y[observer_rows], has_property=task.has[observer_rows]
-    )
+    observer = PartyRows(X=task.X[ours], y=task.y[ours], has_property=task.has[ours])
     run = together.fit([observer, party, *plain], observer=0, main_weight=main_weight)
     attack = PropertyInference(
         RandomForestClassifier(50, random_state=0), n_batches=4, share=0.5, random_state=seed
     )
-    sides = [observer_rows[task.has[observer_rows]], observer_rows[~task.has[observer_rows]]]
+    sides = [ours[task.has[ours]], ours[~task.has[ours]]]
     return run, attack.fit(run, *((task.X[part], task.y[part]) for part in sides))
 
 
@@ -380,10 +378,8 @@ def figure73(*, quick: bool) -> None:
     for alpha in (0.0, 0.7):
         task = worlds.adult()
         halves = np.array_split(np.random.default_rng(0).permutation(len(task.y)), 2)
-        observer_rows, other_half = (half[:2_000] for half in halves)
-        mine = PartyRows(
-            X=task.X[observer_rows], y=task.y[observer_rows], has_property=task.has[observer_rows]
-        )
+        ours, other_half = (half[:2_000] for half in halves)
+        mine = PartyRows(X=task.X[ours], y=task.y[ours], has_property=task.has[ours])
         together = Collaboration(
             TorchClassifier(
                 worlds.perceptron, batch_size=64, learning_rate=0.05, n_threads=1, random_state=0

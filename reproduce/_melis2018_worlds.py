@@ -91,10 +91,8 @@ def news(*, n_words: int = 4_000) -> Task:
     The names of agencies are no features. Of words in as many reports, the first of the alphabet come first.
     """
     texts = _texts("ag_news")
-    frequencies = Counter(
-        word for _, words in texts for word in set(words) if word not in {SOURCE, "ap", "afp"}
-    )
-    frequent = sorted(frequencies, key=lambda word: (-frequencies[word], word))[:n_words]
+    counts = Counter(word for _, words in texts for word in set(words) if word not in {SOURCE, "ap", "afp"})
+    frequent = sorted(counts, key=lambda word: (-counts[word], word))[:n_words]
     place = {word: number for number, word in enumerate(frequent)}
     X = np.zeros((len(texts), len(place)), dtype=np.float32)
     for row, (_, words) in enumerate(texts):
@@ -168,13 +166,13 @@ def world(
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(y))
     others_kept, order = order[:n_kept], order[n_kept:]
-    observer_rows, remainder = np.array_split(order, 2)
+    ours, remainder = np.array_split(order, 2)
     target, others = np.array_split(remainder, 2)
     others = others[~has[others]]
     schedule = rng.permutation(np.arange(rounds) % 2) * share if schedule is None else schedule
-    mine = {} if main_weight is None else {"has_property": has[observer_rows]}
+    mine = {} if main_weight is None else {"has_property": has[ours]}
     parties = [
-        PartyRows(X=X[observer_rows], y=y[observer_rows], **mine),
+        PartyRows(X=X[ours], y=y[ours], **mine),
         PartyRows(X=X[target], y=y[target], has_property=has[target], schedule=schedule, joins=joins),
         *(PartyRows(X=X[p], y=y[p]) for p in np.array_split(others, max(n_parties - 2, 1))[: n_parties - 2]),
     ]
@@ -189,9 +187,7 @@ def world(
     run = together.fit(parties, observer=0, main_weight=main_weight)
     forest = RandomForestClassifier(50, random_state=0)
     attack = PropertyInference(forest, n_batches=2 if quick else 8, random_state=seed)
-    rows = [
-        (X[part], y[part]) for part in (observer_rows[has[observer_rows]], observer_rows[~has[observer_rows]])
-    ]
+    rows = [(X[part], y[part]) for part in (ours[has[ours]], ours[~has[ours]])]
     accuracy = (
         float((run.network.predict(X[others_kept]) == y[others_kept]).mean()) if n_kept else float("nan")
     )
@@ -199,5 +195,5 @@ def world(
         run,
         attack.fit(run, rows[0], rows[1]),
         accuracy,
-        Task(X[observer_rows], y[observer_rows], has[observer_rows]),
+        Task(X[ours], y[ours], has[ours]),
     )

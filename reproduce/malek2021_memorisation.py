@@ -77,13 +77,11 @@ def saved(name: str, *, file: str = "alibi_confs") -> tuple[Canaries, np.ndarray
         data = name.partition("_")[0]
         parts = ("canary_positions", "canary_labels", "true_labels")
         positions, labels, true = (arrays[f"{data}_{part}"].astype(np.int64) for part in parts)
-        probabilities = arrays[name].astype(np.float64)
-    wrong = np.ones(probabilities.shape, dtype=bool)
-    wrong[np.arange(len(probabilities)), labels] = wrong[np.arange(len(probabilities)), true] = False
-    decoys = np.nonzero(wrong)[1].reshape(len(probabilities), -1)
-    return Canaries(
-        positions=positions, labels=labels, decoys=decoys, n_classes=probabilities.shape[1]
-    ), probabilities
+        chances = arrays[name].astype(np.float64)
+    wrong = np.ones(chances.shape, dtype=bool)
+    wrong[np.arange(len(chances)), labels] = wrong[np.arange(len(chances)), true] = False
+    decoys = np.nonzero(wrong)[1].reshape(len(chances), -1)
+    return Canaries(positions=positions, labels=labels, decoys=decoys, n_classes=chances.shape[1]), chances
 
 
 def names(file: str) -> list[str]:
@@ -92,15 +90,15 @@ def names(file: str) -> list[str]:
         return sorted(name for name in arrays if arrays[name].ndim == 2)
 
 
-def authors_interval(planted: Canaries, probabilities: np.ndarray) -> tuple[float, float, float]:
+def authors_interval(planted: Canaries, chances: np.ndarray) -> tuple[float, float, float]:
     """The interval as the authors compute it: both ends, and the threshold that gave them.
 
     Each canary's label is compared with every other wrong class. A canary weighs as much as it has
     comparisons where one of the two is confident; the weighted share of right ones has a normal interval.
     Of seven thresholds the one with the largest lower end counts, uncorrected.
     """
-    label = np.take_along_axis(probabilities, planted.labels[:, None], axis=1)
-    decoys = np.take_along_axis(probabilities, planted.decoys, axis=1)
+    label = np.take_along_axis(chances, planted.labels[:, None], axis=1)
+    decoys = np.take_along_axis(chances, planted.decoys, axis=1)
     best = (0.0, 0.0, AT[0])
     for at in AT:
         low, high = _normal_interval(label > decoys, np.maximum(label, decoys) >= at)
@@ -142,21 +140,19 @@ def one_decoy(planted: Canaries, *, seed: int = 0) -> Canaries:
     )
 
 
-def bounds(planted: Canaries, probabilities: np.ndarray, *, delta: float) -> dict[str, Bound]:
+def bounds(planted: Canaries, chances: np.ndarray, *, delta: float) -> dict[str, Bound]:
     """Bounds that hold: at the paper's threshold, with cuts of their own, and with one decoy only."""
-    scores = planted.scores(probabilities)
+    scores = planted.scores(chances)
     return {
         "at 0.99": one_run_lower_bound(scores, delta=delta, at=FIGURE_AT, game="labels"),
         "several cuts": one_run_lower_bound(scores, delta=delta, game="labels"),
-        "one decoy": one_run_lower_bound(
-            one_decoy(planted).scores(probabilities), delta=delta, game="labels"
-        ),
+        "one decoy": one_run_lower_bound(one_decoy(planted).scores(chances), delta=delta, game="labels"),
     }
 
 
-def surest_first(planted: Canaries, probabilities: np.ndarray) -> dict[str, list[float]]:
+def surest_first(planted: Canaries, chances: np.ndarray) -> dict[str, list[float]]:
     """Right guesses among the surest 1, 2, 3, …: what figure 1 shows."""
-    scores = planted.scores(probabilities)
+    scores = planted.scores(chances)
     n_guesses, right = (
         (scores.members + w * scores.others)[scores.values > 0][::-1].cumsum() for w in (1, 0)
     )
@@ -172,9 +168,9 @@ def table_1() -> list[dict[str, Any]]:
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     records = []
     for row in TABLE_1:
-        planted, probabilities = saved(row.saved)
-        low, high, at = authors_interval(planted, probabilities)
-        certificates = bounds(planted, probabilities, delta=row.delta)
+        planted, chances = saved(row.saved)
+        low, high, at = authors_interval(planted, chances)
+        certificates = bounds(planted, chances, delta=row.delta)
         ours, theirs, pair = certificates.values()
         print(
             f"| {row.data} | {row.level} | {row.algorithm} | {row.epsilon:g} "
@@ -191,7 +187,7 @@ def table_1() -> list[dict[str, Any]]:
                 "printed": row.printed,
                 "computed": (low, high),
                 "bounds": {name: bound.to_dict() for name, bound in certificates.items()},
-                "surest_first": surest_first(planted, probabilities) if row.saved in FIGURE_1 else None,
+                "surest_first": surest_first(planted, chances) if row.saved in FIGURE_1 else None,
             }
         )
     return records
@@ -206,9 +202,9 @@ def others() -> None:
         for name in names(file):
             if file == "alibi_confs" and name in printed:
                 continue
-            planted, probabilities = saved(name, file=file)
-            low, high, at = authors_interval(planted, probabilities)
-            ours, theirs, _ = bounds(planted, probabilities, delta=0.0).values()
+            planted, chances = saved(name, file=file)
+            low, high, at = authors_interval(planted, chances)
+            ours, theirs, _ = bounds(planted, chances, delta=0.0).values()
             print(
                 f"| {name} | {design} | {low:.1f}–{high:.1f} | {at:g} "
                 f"| {down(ours.epsilon)} | {down(theirs.epsilon)} |"
@@ -233,16 +229,16 @@ def calibration(draws: int) -> None:
     print("|---|---|---|---|---|---|")
     rng, all_lines = np.random.default_rng(0), np.zeros(3)
     for row in TABLE_1:
-        planted, probabilities = saved(row.saved)
+        planted, chances = saved(row.saved)
         above = np.zeros(3)
         for _ in range(draws):
             game = redrawn(planted, rng=rng)
-            scores = game.scores(probabilities)
+            scores = game.scores(chances)
             bounded = (
                 one_run_lower_bound(scores, delta=0.0, at=at, game="labels").epsilon
                 for at in (FIGURE_AT, None)
             )
-            above += np.array([authors_interval(game, probabilities)[0], *bounded]) > 0
+            above += np.array([authors_interval(game, chances)[0], *bounded]) > 0
         all_lines += above / len(TABLE_1)
         cells = " | ".join(f"{share:.0%}" for share in above / draws)
         print(f"| {row.data} | {row.level} | {row.algorithm} | {cells} |", flush=True)

@@ -236,7 +236,7 @@ def by_stage(
     world: World,
     ends: tuple[int, ...],
     *,
-    reference_course: Course | None = None,
+    aside: Course | None = None,
     places: Any = None,
 ) -> Iterator[Line]:
     """The attack at each stage, and calibrated by another generator, if there is one."""
@@ -244,10 +244,8 @@ def by_stage(
     apart = np.setdiff1d(places, world.fresh)  # the reference's rows are no candidates
     for place, end in enumerate(ends):
         yield {"stage": end} | scored(course.realness[place][places], world.member[places])
-        if reference_course is not None:
-            residuals = residual(
-                *(side.realness[place][apart].astype(float) for side in (course, reference_course))
-            )
+        if aside is not None:
+            residuals = residual(*(side.realness[place][apart].astype(float) for side in (course, aside)))
             yield {"stage": end, "score": "calibrated"} | scored(residuals, world.member[apart])
 
 
@@ -293,8 +291,8 @@ def figure67(run: Run, *, kind: str) -> Iterator[Line]:
     """White box, by the epochs of the target (thesis, CIFAR at 400: 100 %, DCGAN + VAE 80 %, BEGAN 19 %)."""
     world = dealt(run)
     course = target(run, world, kind=kind)
-    reference_course = None if run.alone else reference(run, world, kind=kind)
-    yield from by_stage(course, world, run.epochs, reference_course=reference_course)
+    aside = None if run.alone else reference(run, world, kind=kind)
+    yield from by_stage(course, world, run.epochs, aside=aside)
 
 
 def figure68(run: Run, *, kind: str) -> Iterator[Line]:
@@ -304,7 +302,7 @@ def figure68(run: Run, *, kind: str) -> Iterator[Line]:
         attacker(run, world, make(run, world, kind=kind).samples)
         for make in (target, reference)[: 1 if run.alone else 2]
     )
-    yield from by_stage(attack_course, world, run.steps, reference_course=others[0] if others else None)
+    yield from by_stage(attack_course, world, run.steps, aside=others[0] if others else None)
 
 
 def figure69(run: Run, *, both: bool) -> Iterator[Line]:
@@ -413,14 +411,12 @@ def figure618(run: Run, *, target: str, epsilon: float | None) -> Iterator[Line]
             "vae": {"width": UNITS, "n_noise": LATENT, "learning_rate": 1e-3},
             "dcgan": {"width": CHANNELS, "n_noise": LATENT, "learning_rate": RATE},
         }[target]
-        copies, reference_course = (
+        copies, aside = (
             TargetGenerator(target, epochs=run.epochs[-1], **settings, random_state=run.seed + n).fit(part)
             for n, part in enumerate((rows[member], whole[COINS : COINS + member.sum()]))
         )
         statistics = {"white box": copies.realness(rows)}
-        samples, others = (
-            part.sample(len(rows), random_state=run.seed) for part in (copies, reference_course)
-        )
+        samples, others = (part.sample(len(rows), random_state=run.seed) for part in (copies, aside))
         statistics["distance less a reference's"] = nearest(rows, others) - nearest(rows, samples)
         statistics["search for noise"] = generator_statistics(
             copies, rows, access="partial-black-box", random_state=run.seed

@@ -168,18 +168,16 @@ def distillation(teachers: TeacherEnsemble, counts: np.ndarray) -> dict[str, Any
     labels = counts.argmax(axis=1)
     soft = soft_votes(teachers, public.X)
     order = np.random.default_rng(0).permutation(len(labels))
-    accuracies: dict[str, list[float]] = {
-        name: [] for name in ("labels", *(f"T = {t:g}" for t in TEMPERATURES))
-    }
+    shares: dict[str, list[float]] = {name: [] for name in ("labels", *(f"T = {t:g}" for t in TEMPERATURES))}
     for n in DISTILLED:
         rows = np.sort(order[:n])
         plain = student(0, n_rows=n, steps=LONG).fit(public.X[rows], labels[rows])
-        accuracies["labels"].append(float(plain.score(new.X, new.y)))
+        shares["labels"].append(float(plain.score(new.X, new.y)))
         for temperature, targets in soft.items():
             network = taught_softly(public.X[rows], targets[rows], temperature=temperature, seed=0)
-            accuracies[f"T = {temperature:g}"].append(float(network.score(new.X, new.y)))
-    show_curves("B.1, answers", DISTILLED, accuracies)
-    return {"answers": DISTILLED, "accuracy": accuracies}
+            shares[f"T = {temperature:g}"].append(float(network.score(new.X, new.y)))
+    show_curves("B.1, answers", DISTILLED, shares)
+    return {"answers": DISTILLED, "accuracy": shares}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,13 +233,13 @@ def active(counts: np.ndarray) -> dict[str, Any]:
     records = {}
     for noise in (None, LNMax(scale=SCALE)):
         title = "no noise" if noise is None else repr(noise)
-        accuracies = {name: np.zeros((SEEDS, len(answers))) for name in CHOICES}
+        shares = {name: np.zeros((SEEDS, len(answers))) for name in CHOICES}
         for seed in range(SEEDS):
             rng = np.random.default_rng(seed)
             labels = counts.argmax(axis=1) if noise is None else noise.release(votes, rng=rng)
             for name, choose in CHOICES.items():
-                accuracies[name][seed] = learning_curve(labels, choose, seed=seed)
-        means = {name: curve.mean(axis=0).tolist() for name, curve in accuracies.items()}
+                shares[name][seed] = learning_curve(labels, choose, seed=seed)
+        means = {name: curve.mean(axis=0).tolist() for name, curve in shares.items()}
         show_curves(f"B.2, {title}, answers", answers, means)
         records[title] = {"answers": answers, "accuracy": means}
     return records
@@ -306,11 +304,9 @@ def siamese() -> dict[str, Any]:
         record: dict[str, Any] = {"asked": n_asked}
         for sure in (0.5, SURE):
             matched = others[chance[others] >= sure]
-            training_rows = np.concatenate([rows, matched])
+            pool = np.concatenate([rows, matched])
             training_labels = np.concatenate([labels[rows], inferred[matched]])
-            taught = student(0, n_rows=len(training_rows), steps=LONG).fit(
-                public.X[training_rows], training_labels
-            )
+            taught = student(0, n_rows=len(pool), steps=LONG).fit(public.X[pool], training_labels)
             record[f"matched at {sure:g}"] = len(matched) / len(others)
             record[f"right at {sure:g}"] = float((inferred[matched] == public.y[matched]).mean())
             record[f"student at {sure:g}"] = float(taught.score(new.X, new.y))

@@ -20,28 +20,26 @@ from tests.false_alarm import FALSE_ALARM, looks_uniform
 @pytest.mark.usefixtures("same_draws")
 @pytest.mark.parametrize(("honest", "n_keepers"), [(1, 2), (2, 3)])
 def test_keepers_add_noise_of_the_stated_variance_whoever_vanishes(keeper_round, honest, n_keepers):
-    collection = keeper_round(
+    exchange = keeper_round(
         Histogram(0, 1, cells=4000), n_keepers=n_keepers, noise="keepers", sigma=6.0, honest=honest
     )
     values = np.linspace(0, 1, 9)
-    collection.send(*values)
-    noise = collection.tally.close().open() - collection.plain(values)
-    scaled = (noise.astype(float) ** 2).sum() / collection.task.variance(n_survivors=9)
+    exchange.send(*values)
+    noise = exchange.tally.close().open() - exchange.plain(values)
+    scaled = (noise.astype(float) ** 2).sum() / exchange.task.variance(n_survivors=9)
     low, high = chi2.ppf([FALSE_ALARM, 1 - FALSE_ALARM], 4000)
     assert low * 0.98 < scaled < high * 1.02  # Skellam's fourth moment widens the law of chi-squared a little
     assert not low * 0.98 < scaled * 1.5 < high * 1.02
-    assert collection.task.variance(n_survivors=9) == n_keepers * 36.0 / honest
+    assert exchange.task.variance(n_survivors=9) == n_keepers * 36.0 / honest
 
 
 def test_the_sum_is_released_once_and_only_by_the_mechanism_of_the_task(keeper_round):
-    collection = keeper_round(noise="keepers", sigma=9.0)
-    collection.send(*range(10))
-    sums = collection.tally.close()
+    exchange = keeper_round(noise="keepers", sigma=9.0)
+    exchange.send(*range(10))
+    sums = exchange.tally.close()
     assert sums.adjacency.unit == "client"
     with Ledger(":memory:", budget=Budget(epsilon=3.0, delta=1e-6)) as ledger:
-        assert release(collection.task.mechanism, sums, ledger=ledger).shape == (
-            collection.task.encoding.cells,
-        )
+        assert release(exchange.task.mechanism, sums, ledger=ledger).shape == (exchange.task.encoding.cells,)
         with pytest.raises(ValueError, match="hides"):
             release(keeper_round(noise="keepers", sigma=8.0).task.mechanism, sums, ledger=ledger)
         with pytest.raises(ValueError, match="hides"):
@@ -50,26 +48,26 @@ def test_the_sum_is_released_once_and_only_by_the_mechanism_of_the_task(keeper_r
 
 
 def test_too_few_clients_are_refused_by_everybody_before_any_mask(keeper_round, monkeypatch):
-    collection = keeper_round(least=4)
-    collection.send(1, 2, 3)
+    exchange = keeper_round(least=4)
+    exchange.send(1, 2, 3)
     with pytest.raises(PartyError, match="needs 4 clients"):
-        collection.tally.close()
+        exchange.tally.close()
     for maker in ("ostraka.collect.keeper.masks_for", "ostraka.collect.keeper.pair_mask"):
         monkeypatch.setattr(maker, lambda *_, **__: pytest.fail("a mask was computed"))
     with pytest.raises(PartyError, match="needs 4"):
-        collection.ask(collection.closing())
+        exchange.ask(exchange.closing())
 
 
 def test_a_late_report_is_refused_and_a_repeated_one_is_acknowledged_again(keeper_round):
-    collection = keeper_round()
-    messages = collection.send(1, 2, 3)
-    late = Client(collection.task).report(4)
-    first = collection.tally.close().open()
+    exchange = keeper_round()
+    messages = exchange.send(1, 2, 3)
+    late = Client(exchange.task).report(4)
+    first = exchange.tally.close().open()
     with pytest.raises(PartyError, match="closed") as caught:
-        collection.tally.receive(late)
-    assert caught.value.parties == (_reports.Report.read(late, collection.task, 0).key.hex(),)
-    assert len(collection.tally.receive(messages[0])) == 16
-    np.testing.assert_array_equal(collection.tally.close().open(), first)
+        exchange.tally.receive(late)
+    assert caught.value.parties == (_reports.Report.read(late, exchange.task, 0).key.hex(),)
+    assert len(exchange.tally.receive(messages[0])) == 16
+    np.testing.assert_array_equal(exchange.tally.close().open(), first)
 
 
 class Late:
@@ -87,71 +85,71 @@ class Late:
 
 
 def test_a_report_that_arrives_while_its_round_is_closed_is_summed(keeper_round):
-    collection = keeper_round()
-    collection.send(1, 2, 3)
-    collection.tally._lock = Late(collection.tally, Client(collection.task).report(4))
-    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3, 4]))
-    assert (collection.tally.n_clients, collection.tally.n_refused) == (4, 0)
+    exchange = keeper_round()
+    exchange.send(1, 2, 3)
+    exchange.tally._lock = Late(exchange.tally, Client(exchange.task).report(4))
+    np.testing.assert_array_equal(exchange.tally.close().open(), exchange.plain([1, 2, 3, 4]))
+    assert (exchange.tally.n_clients, exchange.tally.n_refused) == (4, 0)
 
 
 def test_no_keeper_answers_for_a_second_set_of_survivors_not_after_a_restart_either(keeper_round, tmp_path):
-    collection = keeper_round(folder=tmp_path)
-    collection.send(1, 2, 3, 4)
-    collection.tally.close()
-    keys = sorted(collection.tally._state.reports)
+    exchange = keeper_round(folder=tmp_path)
+    exchange.send(1, 2, 3, 4)
+    exchange.tally.close()
+    keys = sorted(exchange.tally._state.reports)
     for _ in range(2):
         for fewer in (keys[1:], keys[:-1]):
             with pytest.raises(PartyError, match="another request"):
-                collection.ask(collection.closing(fewer))
-        collection.restart()
+                exchange.ask(exchange.closing(fewer))
+        exchange.restart()
 
 
 def test_a_restarted_round_goes_on_where_it_was_and_noise_is_not_drawn_twice(keeper_round, tmp_path):
-    collection = keeper_round(folder=tmp_path, noise="keepers", sigma=5.0)
-    collection.send(1, 2, 3)
-    collection.restart()
-    collection.send(7)
-    assert collection.tally.n_clients == 4
-    first = collection.tally.close().open()
-    collection.restart()
+    exchange = keeper_round(folder=tmp_path, noise="keepers", sigma=5.0)
+    exchange.send(1, 2, 3)
+    exchange.restart()
+    exchange.send(7)
+    assert exchange.tally.n_clients == 4
+    first = exchange.tally.close().open()
+    exchange.restart()
     with pytest.raises(PartyError, match="closed"):
-        collection.send(9)
-    np.testing.assert_array_equal(collection.tally.close().open(), first)
+        exchange.send(9)
+    np.testing.assert_array_equal(exchange.tally.close().open(), first)
 
 
 def test_a_keeper_that_died_before_its_answer_was_kept_draws_again_for_the_same_request_only(
     keeper_round, tmp_path, monkeypatch
 ):
-    collection = keeper_round(folder=tmp_path)
-    collection.send(1, 2, 3, 4)
-    fewer = collection.closing(sorted(collection.tally._state.reports)[1:])
+    exchange = keeper_round(folder=tmp_path)
+    exchange.send(1, 2, 3, 4)
+    fewer = exchange.closing(sorted(exchange.tally._state.reports)[1:])
     monkeypatch.setattr(Keeper, "_sum", lambda *_: (_ for _ in ()).throw(RuntimeError))
     with pytest.raises(RuntimeError):
-        collection.tally.close()
+        exchange.tally.close()
     monkeypatch.undo()
-    collection.restart()
+    exchange.restart()
     with pytest.raises(PartyError, match="another request"):
-        collection.ask(fewer)
-    first = collection.tally.close().open()
-    np.testing.assert_array_equal(first, collection.plain([1, 2, 3, 4]))
-    collection.restart()
-    np.testing.assert_array_equal(collection.tally.close().open(), first)
+        exchange.ask(fewer)
+    first = exchange.tally.close().open()
+    np.testing.assert_array_equal(first, exchange.plain([1, 2, 3, 4]))
+    exchange.restart()
+    np.testing.assert_array_equal(exchange.tally.close().open(), first)
 
 
 def test_a_missing_keeper_fails_the_round_and_is_named_and_the_round_can_go_on(keeper_round, monkeypatch):
-    collection = keeper_round(n_keepers=3)
-    collection.send(1, 2, 3)
-    key = collection.task.keepers[1]
+    exchange = keeper_round(n_keepers=3)
+    exchange.send(1, 2, 3)
+    key = exchange.task.keepers[1]
 
     def silent(*_request, **_options):
         raise PartyError("no answer", code="unreachable")
 
-    monkeypatch.setattr(collection.tally._keepers[key], "ask", silent)
+    monkeypatch.setattr(exchange.tally._keepers[key], "ask", silent)
     with pytest.raises(PartyError, match="no answer") as caught:
-        collection.tally.close()
+        exchange.tally.close()
     assert caught.value.parties == (key[:16],)
     monkeypatch.undo()
-    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3]))
+    np.testing.assert_array_equal(exchange.tally.close().open(), exchange.plain([1, 2, 3]))
 
 
 def flipped(message: bytes, place: int) -> bytes:
@@ -172,56 +170,56 @@ def flipped(message: bytes, place: int) -> bytes:
     ],
 )
 def test_other_messages_are_refused_and_nothing_is_counted(keeper_round, change, why):
-    collection = keeper_round()
-    collection.send(1, 2)
+    exchange = keeper_round()
+    exchange.send(1, 2)
     with pytest.raises(PartyError, match=why):
-        collection.tally.receive(change(Client(collection.task).report(5)))
-    assert collection.tally.n_clients == 2
-    collection.send(3)
-    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3]))
+        exchange.tally.receive(change(Client(exchange.task).report(5)))
+    assert exchange.tally.n_clients == 2
+    exchange.send(3)
+    np.testing.assert_array_equal(exchange.tally.close().open(), exchange.plain([1, 2, 3]))
 
 
 def test_reports_of_another_round_or_task_are_refused(keeper_round):
-    collection, second_collection = keeper_round(rounds=2), keeper_round()
-    for message in (Client(collection.task, round=1).report(3), Client(second_collection.task).report(3)):
+    exchange, second_collection = keeper_round(rounds=2), keeper_round()
+    for message in (Client(exchange.task, round=1).report(3), Client(second_collection.task).report(3)):
         with pytest.raises(PartyError, match=r"bytes|another"):
-            collection.tally.receive(message)
+            exchange.tally.receive(message)
     for wrong in (2, -1, True, 0.0):
         with pytest.raises(ValueError, match="round must be"):
-            Client(collection.task, round=wrong)
+            Client(exchange.task, round=wrong)
     full = keeper_round(most=3)
     with pytest.raises(PartyError, match="full"):
         full.send(1, 2, 3, 4)
 
 
 def test_every_round_has_masks_of_its_own(keeper_round):
-    collection = keeper_round(rounds=2)
-    secret, peer = new_secret(), collection.task.keepers[0]
+    exchange = keeper_round(rounds=2)
+    secret, peer = new_secret(), exchange.task.keepers[0]
     streams = [
         _reports.masks_for(
-            collection.task, secret, peer, exchange_key(secret), peer[64:], transcript=transcript
+            exchange.task, secret, peer, exchange_key(secret), peer[64:], transcript=transcript
         )
-        for transcript in (collection.task.transcript("report", round=number) for number in range(2))
+        for transcript in (exchange.task.transcript("report", round=number) for number in range(2))
     ]
     assert (streams[0] != streams[1]).any()
-    second = Tally(collection.task, collection.me, keepers=collection.keepers, round=1)
+    second = Tally(exchange.task, exchange.me, keepers=exchange.keepers, round=1)
     for value in (4, 5, 6):
-        second.receive(Client(collection.task, round=1).report(value))
-    collection.send(1, 2, 3)
-    np.testing.assert_array_equal(second.close().open(), collection.plain([4, 5, 6]))
-    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3]))
+        second.receive(Client(exchange.task, round=1).report(value))
+    exchange.send(1, 2, 3)
+    np.testing.assert_array_equal(second.close().open(), exchange.plain([4, 5, 6]))
+    np.testing.assert_array_equal(exchange.tally.close().open(), exchange.plain([1, 2, 3]))
 
 
 def test_a_client_reports_once_a_round_not_after_a_restart_either(keeper_round, tmp_path):
-    collection = keeper_round(rounds=2)
-    client = Client(collection.task, folder=tmp_path)
+    exchange = keeper_round(rounds=2)
+    client = Client(exchange.task, folder=tmp_path)
     with pytest.raises(ValueError, match="NaN"):
         client.report(float("nan"))  # which uses nothing up
     client.report(3)
-    for again in (client, Client(collection.task, folder=tmp_path)):
+    for again in (client, Client(exchange.task, folder=tmp_path)):
         with pytest.raises(PartyError, match="answered this round"):
             again.report(4)
-    assert Client(collection.task, folder=tmp_path, round=1).report(5)
+    assert Client(exchange.task, folder=tmp_path, round=1).report(5)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +232,10 @@ def test_a_client_reports_once_a_round_not_after_a_restart_either(keeper_round, 
     ],
 )
 def test_keepers_refuse_clients_that_are_repeated_or_malformed(keeper_round, change, why):
-    collection = keeper_round()
-    collection.send(1, 2, 3, 4)
+    exchange = keeper_round()
+    exchange.send(1, 2, 3, 4)
     with pytest.raises(PartyError, match=why):
-        collection.ask(collection.closing(change(sorted(collection.tally._state.reports))))
+        exchange.ask(exchange.closing(change(sorted(exchange.tally._state.reports))))
 
 
 @pytest.mark.parametrize(
@@ -254,131 +252,131 @@ def test_keepers_refuse_clients_that_are_repeated_or_malformed(keeper_round, cha
     ],
 )
 def test_keepers_refuse_other_requests(keeper_round, change, why):
-    collection = keeper_round()
-    collection.send(1, 2, 3)
+    exchange = keeper_round()
+    exchange.send(1, 2, 3)
     with pytest.raises(PartyError, match=why):
-        collection.ask(change(collection.closing()))
+        exchange.ask(change(exchange.closing()))
     with pytest.raises(PartyError, match="signature"):
-        collection.ask(collection.closing(), signer=Identity.fresh())
+        exchange.ask(exchange.closing(), signer=Identity.fresh())
 
 
 @pytest.mark.parametrize("key", ["zz" * 32, "00" * 32, "AB" * 32, "ff" * 32])
 def test_a_request_under_a_key_that_has_no_answer_uses_up_no_round(keeper_round, key):
-    collection = keeper_round()
-    collection.send(1, 2, 3)
+    exchange = keeper_round()
+    exchange.send(1, 2, 3)
     with pytest.raises(PartyError, match="key of the request"):
-        collection.ask(collection.closing(key=key))
-    collection.send(4)
-    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([1, 2, 3, 4]))
+        exchange.ask(exchange.closing(key=key))
+    exchange.send(4)
+    np.testing.assert_array_equal(exchange.tally.close().open(), exchange.plain([1, 2, 3, 4]))
 
 
 def test_a_keeper_takes_a_request_about_as_many_clients_as_a_round_may_have(keeper_round):
-    collection = keeper_round(most=50)
-    longest = len(collection.me.seal("close", collection.closing([new_secret()] * 50)))
-    assert longest <= collection.keepers[0].most_bytes <= longest + 512
+    exchange = keeper_round(most=50)
+    longest = len(exchange.me.seal("close", exchange.closing([new_secret()] * 50)))
+    assert longest <= exchange.keepers[0].most_bytes <= longest + 512
 
 
 def test_a_changed_answer_of_a_keeper_is_noticed(keeper_round):
-    collection = keeper_round()
-    collection.send(1, 2, 3)
-    key = collection.task.keepers[0]
-    keeper, ask = collection.tally._keepers[key], collection.tally._keepers[key].ask
+    exchange = keeper_round()
+    exchange.send(1, 2, 3)
+    key = exchange.task.keepers[0]
+    keeper, ask = exchange.tally._keepers[key], exchange.tally._keepers[key].ask
     for place in (0, 70, 190):
         keeper.ask = lambda *request, place=place, **options: flipped(ask(*request, **options), place)
         with pytest.raises(PartyError, match="signature") as caught:
-            collection.tally.close()
+            exchange.tally.close()
         assert caught.value.parties == (key[:16],)
 
 
 def test_masks_left_over_are_no_sum(keeper_round):
-    collection = keeper_round()
-    collection.send(1, 2, 3)
-    collection.tally._state.total += np.uint32(2**31 - 5)
+    exchange = keeper_round()
+    exchange.send(1, 2, 3)
+    exchange.tally._state.total += np.uint32(2**31 - 5)
     with pytest.raises(PartyError, match="not one of valid reports"):
-        collection.tally.close()
+        exchange.tally.close()
 
 
 def test_an_enrolment_signs_who_takes_part(keeper_round):
     office = Identity.fresh()
-    collection = keeper_round(enrolment=office.public_key)
-    clients = [Client(collection.task) for _ in range(3)]
+    exchange = keeper_round(enrolment=office.public_key)
+    clients = [Client(exchange.task) for _ in range(3)]
     for value, client in enumerate(clients):
-        client.certificate = _reports.certificate(collection.task, office, client.key, round_=0)
-        collection.tally.receive(client.report(value))
-    np.testing.assert_array_equal(collection.tally.close().open(), collection.plain([0, 1, 2]))
-    stranger = Client(collection.task, certificate=bytes(64))
+        client.certificate = _reports.certificate(exchange.task, office, client.key, round_=0)
+        exchange.tally.receive(client.report(value))
+    np.testing.assert_array_equal(exchange.tally.close().open(), exchange.plain([0, 1, 2]))
+    stranger = Client(exchange.task, certificate=bytes(64))
     with pytest.raises(PartyError, match="enrolment did not sign"):
-        collection.tally.receive(stranger.report(3))
-    invented = sorted([*sorted(collection.tally._state.reports)[:2], bytes.fromhex(stranger.key)])
-    signatures = b"".join(collection.tally._state.reports.get(key, (b"", bytes(64)))[1] for key in invented)
+        exchange.tally.receive(stranger.report(3))
+    invented = sorted([*sorted(exchange.tally._state.reports)[:2], bytes.fromhex(stranger.key)])
+    signatures = b"".join(exchange.tally._state.reports.get(key, (b"", bytes(64)))[1] for key in invented)
     with pytest.raises(PartyError, match="not enrolled"):
-        collection.ask(
-            collection.closing(invented, signatures=signatures),
-            keeper=Keeper(collection.task, collection.identities[0]),
+        exchange.ask(
+            exchange.closing(invented, signatures=signatures),
+            keeper=Keeper(exchange.task, exchange.identities[0]),
         )
 
 
 @pytest.mark.statistical
 def test_a_report_alone_and_with_all_keepers_but_one_is_uniform(keeper_round):
-    collection = keeper_round(Histogram(0, 1, cells=20_000))
-    client = Client(collection.task)
-    residue = _reports.Report.read(client.report(0.5), collection.task, 0).vector
+    exchange = keeper_round(Histogram(0, 1, cells=20_000))
+    client = Client(exchange.task)
+    residue = _reports.Report.read(client.report(0.5), exchange.task, 0).vector
     assert looks_uniform(residue)
-    transcript = collection.task.transcript("report", round=0)
-    for keeper, last in zip(collection.keepers, (False, True), strict=True):
+    transcript = exchange.task.transcript("report", round=0)
+    for keeper, last in zip(exchange.keepers, (False, True), strict=True):
         residue = residue - _reports.masks_for(
-            collection.task, keeper._secret, keeper._own, client.key, client.key, transcript=transcript
+            exchange.task, keeper._secret, keeper._own, client.key, client.key, transcript=transcript
         )
         assert looks_uniform(residue) is not last
 
 
 def test_nothing_of_it_travels_or_prints_a_secret(keeper_round):
-    collection = keeper_round()
-    for holder in (Client(collection.task), collection.keepers[0], collection.tally):
+    exchange = keeper_round()
+    for holder in (Client(exchange.task), exchange.keepers[0], exchange.tally):
         with pytest.raises(TypeError, match="does not travel"):
             pickle.dumps(holder)
         assert "secret" not in repr(holder)
 
 
 def test_a_full_disk_loses_nothing_and_the_round_goes_on(keeper_round, tmp_path):
-    collection = keeper_round(folder=tmp_path)
-    collection.send(1, 2, 3)
-    collection.tally._log._db.execute("PRAGMA max_page_count = 1")
+    exchange = keeper_round(folder=tmp_path)
+    exchange.send(1, 2, 3)
+    exchange.tally._log._db.execute("PRAGMA max_page_count = 1")
     with pytest.raises(LogError, match="disk is full, and nothing was kept"):
-        collection.send(*range(20))
-    collection.tally._log._db.execute("PRAGMA max_page_count = 1000000")
-    before = collection.tally.n_clients
-    collection.send(5)
-    collection.restart()
-    assert collection.tally.n_clients == before + 1
-    collection.send(6)
-    assert collection.tally.close().open()[:4].sum() == before + 2
+        exchange.send(*range(20))
+    exchange.tally._log._db.execute("PRAGMA max_page_count = 1000000")
+    before = exchange.tally.n_clients
+    exchange.send(5)
+    exchange.restart()
+    assert exchange.tally.n_clients == before + 1
+    exchange.send(6)
+    assert exchange.tally.close().open()[:4].sum() == before + 2
 
 
 def test_two_tallies_in_one_folder_and_a_changed_report_are_refused(keeper_round, tmp_path):
-    collection = keeper_round(folder=tmp_path)
-    messages = collection.send(1, 2, 3, 4)
+    exchange = keeper_round(folder=tmp_path)
+    messages = exchange.send(1, 2, 3, 4)
     with pytest.raises(LogError, match="is open elsewhere"):
-        Tally(collection.task, collection.me, keepers=collection.keepers, folder=tmp_path / "tally")
-    collection.restart()
-    collection.tally._log.close()
+        Tally(exchange.task, exchange.me, keepers=exchange.keepers, folder=tmp_path / "tally")
+    exchange.restart()
+    exchange.tally._log.close()
     (path,) = (tmp_path / "tally").glob("*.log")
     content = bytearray(path.read_bytes())
     content[content.index(messages[1])] ^= 1
     path.write_bytes(content)
     with pytest.raises(LogError, match=r"damaged.*entry 2 was changed or is missing"):
-        collection.restart()
+        exchange.restart()
 
 
 @pytest.mark.parametrize("file", ["tally/tally-{}-0.reports", "keeper0/keeper-{}-{}-0.request"])
 def test_files_of_earlier_versions_are_refused_with_what_to_do(keeper_round, tmp_path, file):
-    collection = keeper_round()
-    old = tmp_path / file.format(collection.task.sha256[:16], collection.keepers[0].name)
+    exchange = keeper_round()
+    old = tmp_path / file.format(exchange.task.sha256[:16], exchange.keepers[0].name)
     old.parent.mkdir()
     old.write_bytes(b"old")
-    collection.folder = tmp_path
+    exchange.folder = tmp_path
     with pytest.raises(LogError, match="written by an earlier ostraka: finish this round with that version"):
-        collection.restart()
+        exchange.restart()
 
 
 def test_the_noise_is_drawn_from_the_operating_system(monkeypatch):

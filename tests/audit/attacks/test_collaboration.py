@@ -297,15 +297,13 @@ def gendered(seed, n=120):
 
 def test_a_property_of_one_class_is_in_batches_whose_labels_do_not_tell_it():
     X, y, has = gendered(1)
-    observer_rows = gendered(2)
+    ours = gendered(2)
     schedule = np.arange(40) % 2 * 0.5
     target = PartyRows(X=X, y=y, has_property=has, schedule=schedule)
-    run = Collaboration(SMALL, n_rounds=40, random_state=0).fit([observer_rows[:2], target], observer=0)
+    run = Collaboration(SMALL, n_rounds=40, random_state=0).fit([ours[:2], target], observer=0)
     assert (run.label_share == 0.5).all()
     assert run.property_share.tolist() == schedule.tolist()
-    rows = [
-        (observer_rows[0][part], observer_rows[1][part]) for part in (observer_rows[2], ~observer_rows[2])
-    ]
+    rows = [(ours[0][part], ours[1][part]) for part in (ours[2], ~ours[2])]
     attack = PropertyInference(
         RandomForestClassifier(20, random_state=0), n_batches=2, share=0.5, random_state=0
     )
@@ -316,7 +314,7 @@ def test_a_property_of_one_class_is_in_batches_whose_labels_do_not_tell_it():
         PropertyInference(RandomForestClassifier(), random_state=0).fit(run, *rows)
     wide = PartyRows(X=X, y=y, has_property=has, schedule=schedule * 1.5)
     with pytest.raises(ValueError, match=r"occurs in 1 of 2 classes, .* not 6"):
-        Collaboration(SMALL, n_rounds=40).fit([observer_rows[:2], wide])
+        Collaboration(SMALL, n_rounds=40).fit([ours[:2], wide])
 
 
 def test_batches_as_they_come_have_labels_as_they_come():
@@ -325,13 +323,11 @@ def test_batches_as_they_come_have_labels_as_they_come():
     target = PartyRows(X=X, y=y, has_property=has, schedule=np.arange(40) % 2)
     one_class = X[y == 1], y[y == 1]
     together = Collaboration(SMALL, n_rounds=40, stratified=False, random_state=0)
-    run, observer_rows = together.fit([one_class, target], observer=0), gendered(2)
+    run, ours = together.fit([one_class, target], observer=0), gendered(2)
     shares = run.label_share[:, 0]
     assert (shares[1::2] == 1).all()
     assert 0 < shares[::2].mean() < 0.5
-    rows = [
-        (observer_rows[0][part], observer_rows[1][part]) for part in (observer_rows[2], ~observer_rows[2])
-    ]
+    rows = [(ours[0][part], ours[1][part]) for part in (ours[2], ~ours[2])]
     attack = PropertyInference(RandomForestClassifier(20, random_state=0), n_batches=2, random_state=0)
     assert attack.fit(run, *rows).scores(run).auc() > 0.9
 

@@ -59,8 +59,8 @@ def test_published_epsilon_of_adult_answers(adult, n_answers, prototype, goal):
 
 
 def test_two_classes_with_a_screen_are_one_law(adult):
-    publication = release_epsilon(PAIR, private(adult[:300]), delta=1e-5, rng=np.random.default_rng(1))
-    assert publication.epsilon < 0.5 * publication.any_votes
+    report = release_epsilon(PAIR, private(adult[:300]), delta=1e-5, rng=np.random.default_rng(1))
+    assert report.epsilon < 0.5 * report.any_votes
     repetition = release_epsilon(
         PAIR,
         private(adult[:300]),
@@ -68,17 +68,17 @@ def test_two_classes_with_a_screen_are_one_law(adult):
         rng=np.random.default_rng(1),
         answered=np.ones(300, dtype=bool),
     )
-    assert repetition == publication
+    assert repetition == report
 
 
 @pytest.mark.slow  # quick: two to five classes, above and below
 def test_many_classes_have_a_valid_route(data_dir):
     votes = np.load(data_dir / "pate_votes" / "mnist_svhn_30_samples.npz")
     mnist = np.repeat(votes["mnist_counts"], 100, axis=0)
-    publication = release_epsilon(GNMAX, private(mnist), delta=1e-5, rng=np.random.default_rng(0))
+    report = release_epsilon(GNMAX, private(mnist), delta=1e-5, rng=np.random.default_rng(0))
     owner = exact_curve(GNMAX, mnist).epsilon(delta=1e-5)
-    assert owner < publication.epsilon < 0.75 * publication.any_votes
-    assert publication.epsilon < 4.95  # what the 2018 bound comes to unpublished
+    assert owner < report.epsilon < 0.75 * report.any_votes
+    assert report.epsilon < 4.95  # what the 2018 bound comes to unpublished
 
 
 @pytest.mark.parametrize(
@@ -100,20 +100,20 @@ def test_many_classes_have_a_valid_route(data_dir):
 )
 def test_the_record_holds_together_and_can_be_computed_again(mechanism, n_classes, options):
     votes = private(agreeing(250, n_classes), unit="person")
-    publication = release_epsilon(mechanism, votes, delta=1e-5, rng=np.random.default_rng(3), **options)
-    plan = eval(publication.release)
+    report = release_epsilon(mechanism, votes, delta=1e-5, rng=np.random.default_rng(3), **options)
+    plan = eval(report.release)
     assert isinstance(plan, SmoothBound if options.get("method") == "smooth" else Certificate)
-    assert plan.bound(publication.published) == publication.answers_rdp
-    assert plan.curve().rdp[ORDERS.index(publication.order)] == publication.release_rdp
-    again = Curve((publication.order,), (publication.answers_rdp + publication.release_rdp,))
-    delta = publication.delta - (plan.failure if isinstance(plan, SmoothBound) else 0.0)
-    assert publication.epsilon >= min(again.epsilon(delta), publication.any_votes)
-    assert publication.epsilon <= again.epsilon(delta * 0.99) or publication.epsilon > publication.any_votes
-    assert 0.95 <= publication.confidence < 1
-    assert publication.unit == "person"
-    assert publication.simulation
-    record = json.loads(json.dumps(publication.to_dict(), allow_nan=False))
-    assert record["epsilon"] == publication.epsilon
+    assert plan.bound(report.published) == report.answers_rdp
+    assert plan.curve().rdp[ORDERS.index(report.order)] == report.release_rdp
+    again = Curve((report.order,), (report.answers_rdp + report.release_rdp,))
+    delta = report.delta - (plan.failure if isinstance(plan, SmoothBound) else 0.0)
+    assert report.epsilon >= min(again.epsilon(delta), report.any_votes)
+    assert report.epsilon <= again.epsilon(delta * 0.99) or report.epsilon > report.any_votes
+    assert 0.95 <= report.confidence < 1
+    assert report.unit == "person"
+    assert report.simulation
+    record = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert record["epsilon"] == report.epsilon
     assert record["guarantee"].startswith("Simulation")
 
 
@@ -129,21 +129,21 @@ def test_the_bound_covers_the_votes_as_often_as_it_says():
 
 
 def test_without_a_seed_it_claims_in_words():
-    publication = release_epsilon(GNMAX, private(agreeing(300), unit="patient"), delta=1e-5)
-    assert not publication.simulation
-    assert "differ in one patient" in publication.guarantee
-    assert "the answers and this number" in publication.guarantee
-    assert f"{publication.epsilon:.4g}" in publication.guarantee
-    assert "1e-05" in publication.guarantee
+    report = release_epsilon(GNMAX, private(agreeing(300), unit="patient"), delta=1e-5)
+    assert not report.simulation
+    assert "differ in one patient" in report.guarantee
+    assert "the answers and this number" in report.guarantee
+    assert f"{report.epsilon:.4g}" in report.guarantee
+    assert "1e-05" in report.guarantee
 
 
 def test_the_ledger_is_charged_before_and_only_for_the_publication():
     votes = private(agreeing(300))
     with Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
-        publication = release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger, key="cost of round one")
-        assert ledger.spent().rdp == pytest.approx(eval(publication.release).curve().rdp, rel=1e-9)
+        report = release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger, key="cost of round one")
+        assert ledger.spent().rdp == pytest.approx(eval(report.release).curve().rdp, rel=1e-9)
         repetition = release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger, key="cost of round one")
-        assert repetition == publication
+        assert repetition == report
         assert len(list(ledger.entries())) == 1
     with Ledger(":memory:", budget=Budget(epsilon=0.01, delta=1e-5)) as ledger, pytest.raises(BudgetExceeded):
         release_epsilon(GNMAX, votes, delta=1e-5, ledger=ledger)
@@ -151,11 +151,11 @@ def test_the_ledger_is_charged_before_and_only_for_the_publication():
 
 def test_where_publishing_cannot_pay_nothing_is_published():
     with Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
-        publication = release_epsilon(GNMAX, private(agreeing(3)), delta=1e-5, ledger=ledger)
+        report = release_epsilon(GNMAX, private(agreeing(3)), delta=1e-5, ledger=ledger)
         assert list(ledger.entries()) == []
-    assert publication.method == "any votes"
-    assert publication.epsilon == publication.any_votes == (3 * GNMAX.curve()).epsilon(delta=1e-5)
-    assert "this number" not in publication.guarantee
+    assert report.method == "any votes"
+    assert report.epsilon == report.any_votes == (3 * GNMAX.curve()).epsilon(delta=1e-5)
+    assert "this number" not in report.guarantee
     forced = release_epsilon(GNMAX, private(agreeing(3)), delta=1e-5, method="certificate")
     assert forced.method == "certificate"
 
@@ -164,12 +164,10 @@ def test_the_order_does_not_depend_on_what_was_answered():
     votes, orders = private(agreeing(400, 5)), set()
     for share in (0.05, 0.5, 1.0):
         answered = np.arange(400) < 400 * share
-        publication = release_epsilon(
-            PAIR, votes, delta=1e-5, answered=answered, rng=np.random.default_rng(0)
-        )
-        orders.add((publication.order, publication.release_rdp, publication.any_votes))
+        report = release_epsilon(PAIR, votes, delta=1e-5, answered=answered, rng=np.random.default_rng(0))
+        orders.add((report.order, report.release_rdp, report.any_votes))
     assert len(orders) == 1
-    assert publication.any_votes == (400 * PAIR.curve()).epsilon(delta=1e-5)
+    assert report.any_votes == (400 * PAIR.curve()).epsilon(delta=1e-5)
     fixed = release_epsilon(
         GNMAX, private(agreeing(400)), delta=1e-5, order=8.0, rng=np.random.default_rng(0)
     )
@@ -179,32 +177,30 @@ def test_the_order_does_not_depend_on_what_was_answered():
 def test_with_an_order_nothing_is_converted_at_any_other():
     """Where answers decide how many are asked, each order would spend delta once (Theorem 3a)."""
     for n, agreement, method in ((400, 2 / 3, "certificate"), (3, 0.0, "any votes")):
-        publication = release_epsilon(
+        report = release_epsilon(
             *(GNMAX, private(agreeing(n))),
             delta=1e-5,
             order=8.0,
             agreement=agreement,
             rng=np.random.default_rng(0),
         )
-        assert (publication.method, publication.order) == (method, 8.0)
+        assert (report.method, report.order) == (method, 8.0)
         at_8 = Curve((8.0,), (n * GNMAX.curve().rdp[ORDERS.index(8.0)],)).epsilon(1e-5)
-        assert publication.any_votes == pytest.approx(at_8, rel=1e-12)
-        assert publication.any_votes > (n * GNMAX.curve()).epsilon(1e-5)
-        assert publication.epsilon >= Curve((8.0,), (publication.answers_rdp,)).epsilon(1e-5)
+        assert report.any_votes == pytest.approx(at_8, rel=1e-12)
+        assert report.any_votes > (n * GNMAX.curve()).epsilon(1e-5)
+        assert report.epsilon >= Curve((8.0,), (report.answers_rdp,)).epsilon(1e-5)
 
 
 def test_what_is_rounded_is_paid_for_within_delta():
     """A smooth bound is computed in float64; a certificate is a whole number, drawn exactly."""
     counts, seed = agreeing(400), np.random.default_rng(3)
-    publication = release_epsilon(GNMAX, private(counts), delta=1e-5, rng=seed)
-    assert publication.method == "certificate"
-    assert publication.epsilon == Curve(
-        (publication.order,), (publication.answers_rdp + publication.release_rdp,)
-    ).epsilon(1e-5)
+    report = release_epsilon(GNMAX, private(counts), delta=1e-5, rng=seed)
+    assert report.method == "certificate"
+    assert report.epsilon == Curve((report.order,), (report.answers_rdp + report.release_rdp,)).epsilon(1e-5)
     many = private(agreeing(800))  # so many that what is published stays below the price for any votes
-    publication = release_epsilon(GNMAX, many, delta=1e-5, method="smooth", rng=seed)
-    free = Curve((publication.order,), (publication.answers_rdp + publication.release_rdp,)).epsilon(1e-5)
-    assert free < publication.epsilon
+    report = release_epsilon(GNMAX, many, delta=1e-5, method="smooth", rng=seed)
+    free = Curve((report.order,), (report.answers_rdp + report.release_rdp,)).epsilon(1e-5)
+    assert free < report.epsilon
     with pytest.raises(ValueError, match="too small for what is rounded"):
         release_epsilon(GNMAX, private(counts), delta=2.0**-38, method="smooth")
 
@@ -232,10 +228,8 @@ def test_the_rows_that_were_answered_are_the_ones_that_count():
 
 def test_a_bound_beyond_what_is_paid_for_falls_back_to_any_votes():
     torn = np.tile([126, 124], (1000, 1))
-    publication = release_epsilon(
-        GNMAX, private(torn), delta=1e-5, rng=np.random.default_rng(0), agreement=1.0
-    )
-    assert publication.any_votes <= publication.epsilon < 1.05 * publication.any_votes
+    report = release_epsilon(GNMAX, private(torn), delta=1e-5, rng=np.random.default_rng(0), agreement=1.0)
+    assert report.any_votes <= report.epsilon < 1.05 * report.any_votes
 
 
 @pytest.mark.parametrize(

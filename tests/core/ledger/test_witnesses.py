@@ -61,9 +61,7 @@ def three(tmp_path, monkeypatch):
 def everyone(three, monkeypatch):
     """Each answer waits for all witnesses: with two of three, the last may know less."""
     ask = quorum.Quorum.ask
-    monkeypatch.setattr(
-        quorum.Quorum, "ask", lambda *arguments, **how: ask(*arguments, **how | {"everyone": True})
-    )
+    monkeypatch.setattr(quorum.Quorum, "ask", lambda *words, **how: ask(*words, **how | {"everyone": True}))
     monkeypatch.setattr(quorum, "SECONDS", 30.0)
 
 
@@ -294,8 +292,8 @@ def test_an_answer_of_before_is_not_believed(served):
     witness = RemoteWitness(url, SECRET)
     ask = witness._line.ask
 
-    def replay(*arguments, **how):
-        recorded.append(ask(*arguments, **how))
+    def replay(*words, **how):
+        recorded.append(ask(*words, **how))
         return recorded[0]
 
     witness._line.ask = replay
