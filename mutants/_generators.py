@@ -43,7 +43,7 @@ MUTANTS = [
         "core/mechanisms/adaptive.py",
         "return self.sigma_first if columns in self.first else self.sigma",
         "return self.sigma_first",
-        "core/mechanisms/test_adaptive.py::test_every_table_carries_its_noise_and_all_noise_comes_from_rng",
+        "core/mechanisms/test_adaptive.py::test_every_table_carries_its_noise",
     ),
     Mutant(
         "scores are of squares, which one row moves by more",

@@ -33,7 +33,7 @@ SAMPLE = {
     "slack ignored": {"slack": 1e-9},
     "NaN passes for a cost": {"wrong": {"rdp": (float("nan"), 1.0)}},
     "NaN passes for within the goal": {},
-    "private arrays print": {"way": "repr"},
+    "private arrays print": {"access": "repr"},
     "noise cut to whole votes": {"mechanism": ostraka.GNMax(sigma=0.2)},
     "one noise for all classes": {"mechanism": ostraka.GNMax(sigma=3.0)},
     "sensitivity without the root of two": {},

