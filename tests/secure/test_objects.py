@@ -18,7 +18,7 @@ ONE, TWO, THREE = (Head(number, f"{number:064x}", "aa") for number in (1, 2, 3))
 
 
 @pytest.mark.parametrize(
-    ("request", "headers", "content", "signature"),
+    ("line", "headers", "content", "signature"),
     [
         (
             ("GET", "/test.txt", []),
@@ -47,9 +47,9 @@ ONE, TWO, THREE = (Head(number, f"{number:064x}", "aa") for number in (1, 2, 3))
     ],
     ids=["get", "put", "lifecycle", "list"],
 )
-def test_signatures_are_those_that_amazon_publishes(request, headers, content, signature):
+def test_signatures_are_those_that_amazon_publishes(line, headers, content, signature):
     """Amazon S3 API Reference, "Signature Calculations for the Authorization Header", its four examples."""
-    complete = signed(*request, HOST | headers, content, who=WHO, region="us-east-1", now=MAY)
+    complete = signed(*line, HOST | headers, content, who=WHO, region="us-east-1", now=MAY)
     assert complete["authorization"].endswith(f"Signature={signature}")
     assert f"Credential={WHO[0]}/20130524/us-east-1/s3/aws4_request," in complete["authorization"]
 
