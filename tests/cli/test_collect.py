@@ -131,7 +131,7 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
         "--clients", 9, "--seconds", 0.1, "--epsilon", 50, "--out", tmp_path / "sums.json",
     )  # fmt: skip
     assert (again.code, "released before" in again.err) == (0, True), again.err
-    assert json.loads((tmp_path / "sums.json").read_text()) == found
+    assert json.loads((tmp_path / "sums.json").read_text()) == record
 
 
 def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):

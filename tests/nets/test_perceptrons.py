@@ -97,11 +97,11 @@ def test_steps_are_those_of_torch(widths, optimizer, absent):
 
 def test_steps_that_are_a_little_wrong_are_told_from_those_of_torch():
     network = state(layers())
-    other = network._replace(weights=network.weights.copy(), moments=network.moments.copy())
+    network_copy = network._replace(weights=network.weights.copy(), moments=network.moments.copy())
     compiled.train(*given(), *network, batches(20)[None], np.full((1, 20), 0.01), 0)
     # a step too many in the corrections
-    compiled.train(*given(), *other, batches(20)[None], np.full((1, 20), 0.01), 1)
-    assert not np.allclose(network.weights, other.weights, rtol=1e-3, atol=2e-5)
+    compiled.train(*given(), *network_copy, batches(20)[None], np.full((1, 20), 0.01), 1)
+    assert not np.allclose(network.weights, network_copy.weights, rtol=1e-3, atol=2e-5)
 
 
 def test_what_is_held_out_is_judged_as_torch_does_a_batch_at_a_time():
@@ -110,16 +110,16 @@ def test_what_is_held_out_is_judged_as_torch_does_a_batch_at_a_time():
     network = state(module)[:2]
     assert compiled.held_out_loss(*given((2,)), *network, numbers) == pytest.approx(want, rel=1e-5)
     numbers, at_once = np.arange(100), given(row_weights=np.ones(100, dtype=np.float32))
-    whole = compiled.held_out_loss(*at_once, *network, numbers)
-    assert compiled.held_out_loss(*given(), *network, numbers) == pytest.approx(whole, rel=1e-6)
+    loss = compiled.held_out_loss(*at_once, *network, numbers)
+    assert compiled.held_out_loss(*given(), *network, numbers) == pytest.approx(loss, rel=1e-6)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
 @pytest.mark.parametrize("widths", [[64, 4], DEEP], ids=str)
 def test_a_loss_that_is_not_finite_is_infinite(value, widths):
     rows, numbers = given()._replace(rows=np.full_like(X, value)), batches(4).reshape(2, 2, SIZE)
-    found = compiled.train(*rows, *state(layers(widths)), numbers, np.full((2, 2), 0.01), 0)
-    assert found.tolist() == [np.inf] * 2
+    outcome = compiled.train(*rows, *state(layers(widths)), numbers, np.full((2, 2), 0.01), 0)
+    assert outcome.tolist() == [np.inf] * 2
 
 
 def training_set(number: int, n_rows: int = 40) -> TrainingSet:
@@ -134,15 +134,15 @@ def found(**options):
 
 @pytest.mark.parametrize("options", [{}, {"patience": 1, "epochs": 8}], ids=str)
 def test_threads_and_rounds_change_nothing_to_the_last_bit(monkeypatch, options):
-    own = [training_set(number, 30 + 7 * number) for number in range(6)]
-    want, _, losses = train_stack(found(n_threads=1, **options), own)
+    sets = [training_set(number, 30 + 7 * number) for number in range(6)]
+    want, _, losses = train_stack(found(n_threads=1, **options), sets)
     for n_threads, work in ((2, 2**26), (3, 1), (1, 2_000)):
         monkeypatch.setattr(compiled, "_WORK", work)
-        got, failed, others = train_stack(found(n_threads=n_threads, **options), own)
+        got, failed, others = train_stack(found(n_threads=n_threads, **options), sets)
         assert not failed.any()
         assert others == losses
-        for one, other in zip(got, want, strict=True):
-            assert all(torch.equal(one[name], other[name]) for name in one)
+        for result, expected in zip(got, want, strict=True):
+            assert all(torch.equal(result[name], expected[name]) for name in result)
 
 
 def test_a_network_that_diverged_has_failed_though_its_weights_are_finite(monkeypatch):
@@ -154,18 +154,20 @@ def test_a_network_that_diverged_has_failed_though_its_weights_are_finite(monkey
 
     planned = found()
     monkeypatch.setattr(compiled, "train", diverging)
-    own = [training_set(0), TrainingSet(rows=X[:40], codes=Y[:40] % 2, seed=1), training_set(2)]
-    networks, failed, losses = train_stack(planned, own)
+    sets = [training_set(0), TrainingSet(rows=X[:40], codes=Y[:40] % 2, seed=1), training_set(2)]
+    networks, failed, losses = train_stack(planned, sets)
     assert failed.tolist() == [True, False, True]
-    assert all(bool(part.isfinite().all()) for each in networks for part in each.values())
+    assert all(
+        bool(part.isfinite().all()) for network_weights in networks for part in network_weights.values()
+    )
     assert all(0 < loss < 3 for loss in losses)
 
 
 def test_whoever_stops_the_training_does_not_wait_for_those_who_have_not_begun(monkeypatch):
-    real, begun = compiled.train, []
+    real, starts = compiled.train, []
 
     def slow(*arguments):
-        begun.append(1)
+        starts.append(1)
         time.sleep(0.02)
         return real(*arguments)
 
@@ -176,7 +178,7 @@ def test_whoever_stops_the_training_does_not_wait_for_those_who_have_not_begun(m
     monkeypatch.setattr(compiled, "train", slow)
     with pytest.raises(KeyboardInterrupt):
         train_stack(planned, [training_set(number) for number in range(9)], on_progress=stop)
-    assert len(begun) <= 3
+    assert len(starts) <= 3
 
 
 @pytest.mark.parametrize("defect", [1.1, -1.0])

@@ -29,11 +29,11 @@ _NAMES = """
 def forecasts(self):
     """Made-up accuracies of all ways: what is forecast has tests of its own."""
     self._basis = "public rows stand for the private rows"
-    for k, way in enumerate(self.WAYS):
+    for k, method in enumerate(self.WAYS):
         for n, epsilon in enumerate(EPSILONS):
-            hopeless = way == "argmax" and not n
+            hopeless = method == "argmax" and not n
             accuracy = None if hopeless else Estimate(*(0.5 + 0.03 * n - 0.02 * k,) * 3)
-            self._forecasts.setdefault(way, {})[epsilon] = Forecast(plan=None, accuracy=accuracy)
+            self._forecasts.setdefault(method, {})[epsilon] = Forecast(plan=None, accuracy=accuracy)
     self.done = True
 
 
@@ -44,11 +44,11 @@ def fresh(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Outlook, "run", forecasts)
         patched.setenv("STAND_IN_LOG", str(folder / "log"))
-        one = Bench(folder)
+        workbench = Bench(folder)
         (folder / "visits.csv").write_bytes(visits(1500))
         (folder / "others.csv").write_bytes(visits(600, seed=1))
-        yield one
-        one.close()
+        yield workbench
+        workbench.close()
 
 
 @pytest.fixture
@@ -112,8 +112,8 @@ def test_a_model_is_learned_by_keyboard_alone(browser, fresh):
     browser.press(" ")
     until(browser, "state.check.ready && state.outlook && state.outlook.done")
     tab_to(browser, "slider")
-    told = browser.ask("$('slider').getAttribute('aria-valuetext')")
-    assert told.startswith("epsilon 1. Whatever anyone believed about one row beforehand")
+    reply = browser.ask("$('slider').getAttribute('aria-valuetext')")
+    assert reply.startswith("epsilon 1. Whatever anyone believed about one row beforehand")
     browser.press("ArrowLeft")
     assert browser.ask("$('epsilon').textContent") == "0.5"
     assert "1.65" in browser.ask("$('words').textContent")  # e to the power of a half
@@ -150,7 +150,7 @@ def test_the_whole_page_fits_and_can_be_read_and_heard(browser, bench):
         assert browser.ask("document.documentElement.scrollWidth") <= width
         contrasts = browser.contrasts()
         assert len(contrasts) > 60
-        assert [seen for seen in contrasts if seen[0] < 4.5] == [], (width, dark)
+        assert [contrast for contrast in contrasts if contrast[0] < 4.5] == [], (width, dark)
         names = browser.ask(_NAMES)
         assert len(names) > 20
         assert [kind for kind, name in names if not name] == []
@@ -170,8 +170,8 @@ def test_a_second_tab_cannot_spend_the_same_plan(browser, bench):
     ticket = bench.planned()
     pages = [browser.tab(f"http://{bench.host}/") for _ in range(2)]
     spent = f"ask('/spend', {{ticket: {json.dumps(ticket)}}}).then(() => $('error').textContent)"
-    said = [browser.ask(spent, tab=page) for page in pages]
-    assert said == ["", "this plan was spent already, or another one was made since"]
+    texts = [browser.ask(spent, tab=page) for page in pages]
+    assert texts == ["", "this plan was spent already, or another one was made since"]
     for page in pages:
         browser.close_tab(page)
     bench.wait(lambda state: state["release"]["status"] == "done")
@@ -183,8 +183,8 @@ def test_a_page_of_another_origin_can_neither_read_nor_send(browser, bench):
         "{credentials: 'include'}",
         "{method: 'POST', mode: 'no-cors', credentials: 'include', body: '{}'}",
     ):
-        told = browser.ask(
+        reply = browser.ask(
             f"fetch('http://{bench.host}/spend', {how}).then(r => r.type + r.status, e => e.name)"
         )
-        assert told in {"TypeError", "opaque0"}
+        assert reply in {"TypeError", "opaque0"}
     assert bench.state()["release"]["status"] == "done"
