@@ -79,6 +79,13 @@ MUTANTS = [
         "cli/test_old_runs.py::test_the_name_of_a_run_is_what_it_was",
     ),
     Mutant(
+        "parts of the teachers vote after others were put in their place",
+        "voters/saved.py",
+        'if saved.sha256 != task["sha256"]:',
+        "if not saved.sha256:",
+        "voters/test_saved.py::test_a_part_of_teachers_that_were_changed_meanwhile_counts_no_ballots",
+    ),
+    Mutant(
         "a log forgets its end",
         LOG,
         "        if end is not None and (end[0] > self.count or end[1] != self._digest_of(end[0])):",

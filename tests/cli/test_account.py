@@ -171,7 +171,8 @@ def test_what_is_typed_wrongly_is_said(options, says, file):
     ("arrays", "options", "says"),
     [
         ({"counts": [[1.0, np.nan]]}, [], "finite"),
-        ({"counts": [[1.0, -2.0]]}, [], "none below 0"),
+        ({"counts": [[1.0, -1.0]]}, [], "none below 0"),
+        ({"counts": [[1, 2]]}, ["--classes", "3"], "has 2 classes, and --classes says 3"),
         ({"counts": [int(CANARY), 2]}, [], "shape"),
         ({"predictions": [[0, -1]]}, [], "abstain"),
         ({"predictions": [[0, int(CANARY)]]}, ["--classes", "2"], "from 0 to 1"),

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from ostraka.audit import library
+from ostraka.audit.cli import _rounded
 from tests.cli.terminal import typed
 
 VOTES = ["--votes", "14,12,10,8,6", "--neighbour", "13,13,10,8,6"]
@@ -207,3 +208,17 @@ def test_adversaries_need_rows_noise_and_a_label(rows):
         assert ostraka_audit(*rows, *options)[0] == 2, options
     code, _, err = ostraka_audit(*rows[:2], "--sigma", "2")
     assert (code, "--label" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "down", "up"),
+    [
+        (1234.56789, "1234.5678", "1234.5679"),
+        (0.123456, "0.1234", "0.1235"),
+        (0.0000123, "0.000012", "0.000013"),
+        (0.0, "0.0000", "0.0000"),
+        (float("inf"), "inf", "inf"),
+    ],
+)
+def test_a_bound_is_printed_on_its_safe_side(value, down, up):
+    assert (_rounded(value, "down"), _rounded(value, "up")) == (down, up)

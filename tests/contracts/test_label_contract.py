@@ -129,6 +129,7 @@ def test_a_label_that_is_not_declared_is_refused_and_has_no_code(y, declared):
     with pytest.raises(ValueError, match="the 2 declared classes only"):
         labels.encode(y)
     assert (labels.places(y) < 0).any()
+    assert (Labels(np.array([])).places(y) < 0).all(), "of no classes"
 
 
 def test_declared_classes_keep_their_order_if_they_are_not_sorted():

@@ -62,6 +62,19 @@ def arrays(path, n_rows, labels):
     return path
 
 
+@pytest.mark.parametrize(
+    ("shape", "image"), [((4, 5), (4, 5)), ((4, 5, 1), (4, 5)), ((4, 5, 3), None), ((6,), None)]
+)
+def test_grey_images_are_known_by_their_shape(tmp_path, shape, image):
+    for name, n_rows in (("private", 100), ("public", 40)):
+        rows = RNG.normal(size=(n_rows, *shape))
+        np.savez(tmp_path / f"{name}.npz", X=rows, y=np.arange(n_rows) % 2)
+    files = (tmp_path / "private.npz", tmp_path / "public.npz")
+    task = tables(*files, columns=Columns(label="y"), holdout=None, seed=0)
+    assert task.image_shape == image
+    assert task.X_private.shape[1] == np.prod(shape)
+
+
 class TestPublicLabelsOfArrays:
     def task(self, folder, labels, public_labels, **columns):
         private = arrays(folder / "private.npz", len(labels), labels)

@@ -204,6 +204,9 @@ def test_parties_in_this_process_and_prompts_of_a_function_are_not_saved(tmp_pat
     made_up.fit(["a", "b"], ["bad", "good"])
     with pytest.raises(ValueError, match="a function cannot be"):
         kept(tmp_path, made_up, GNMax(sigma=1.0), **TEXT)
+    for wrong in ({"numeric": (True,)}, {"encoder": PCA(2)}, {"grid": {"0": 1.0}}):
+        with pytest.raises(ValueError, match="prompts take one column of text"):
+            kept(tmp_path, made_up, GNMax(sigma=1.0), **TEXT | wrong)
     assert list(tmp_path.iterdir()) == []
 
 

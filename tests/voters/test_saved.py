@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import stat
+import warnings
 import zipfile
 from multiprocessing import Pipe
 
@@ -26,7 +27,7 @@ from ostraka.consistent import Consistent
 from ostraka.core.imports import skops_io
 from ostraka.voters import SavedTeachers
 from ostraka.voters import saved as saved_module
-from ostraka.voters.saved import READY, VotersAwayError, _is_index, _Part
+from ostraka.voters.saved import READY, VotersAwayError, _is_index, _Part, serve
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))
@@ -119,6 +120,18 @@ def test_a_process_of_teachers_is_waited_for_until_it_says_that_it_is_ready(word
         its.close()
         with contextlib.nullcontext() if error is None else pytest.raises(error):
             _Part(None, mine).wait()
+
+
+@pytest.mark.parametrize("began_with", ["0" * 64, "f" * 64])
+def test_a_part_of_teachers_that_were_changed_meanwhile_counts_no_ballots(folder, began_with):
+    """Beside the other parts' teachers, a unit could have two ballots."""
+    mine, its = Pipe()
+    with mine, its, warnings.catch_warnings():
+        task = {"folder": os.fspath(folder), "trusted": [], "part": [0, 2], "sha256": began_with}
+        mine.send_bytes(json.dumps(task).encode())
+        mine.close()
+        with pytest.raises(ValueError, match="was changed since these teachers began to vote"):
+            serve(its)
 
 
 def test_only_the_owner_may_read_the_files(folder):
