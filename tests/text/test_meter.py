@@ -89,3 +89,15 @@ def meters(store):
             meters_by_text[key.split(" texts ")[0]] = np.frombuffer(body)
     log.close()
     return meters_by_text
+
+
+def test_what_documents_have_spent_is_read_from_the_store(tmp_path):
+    from ostraka.secure.log import Log
+    from ostraka.text import writer
+
+    log, spent = Log(tmp_path / "store", name=writer._LOG), np.linspace(0.0, 0.5, 8)
+    log.once_each(writer._Meter(METERED, log, "a 0 1", 8).entries("texts 3", spent))
+    for batch, before in (("a 0 1", spent), ("a 0 2", np.zeros(8))):
+        _, now = writer._Meter(METERED, log, batch, 8).admit(np.zeros((8, 2)))
+        np.testing.assert_array_equal(now, before)
+    log.close()
