@@ -70,7 +70,7 @@ def test_a_model_that_fails_is_noticed_before_the_charge():
     def broken(prompts):
         raise RuntimeError(prompts[0])
 
-    with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5, adaptive=False)) as ledger:
         with pytest.raises(EndpointError, match="RuntimeError") as error:
             evolved(PromptModel(broken, model="broken"), ledger)
         assert ledger.epsilon() == 0
