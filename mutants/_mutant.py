@@ -26,7 +26,6 @@ __all__ = [
     "OUTCOME",
     "PAIRS",
     "PRIVATE",
-    "RENYI",
     "SCREEN",
     "THEOREMS",
     "TIGHT",
@@ -45,7 +44,7 @@ EXACT, THEOREMS, CALIBRATION = (
     "core/mechanisms/argmax.py",
     "core/accounting/calibration.py",
 )
-PAIRS, RENYI = "core/kernels/neighbours.py", "core/kernels/divergence.py"
+PAIRS = "core/kernels/neighbours.py"
 
 # below tests
 BY_CURVE, BY_CONTRACT = "oracles/test_curve.py::", "contracts/test_curve_contract.py::"
@@ -68,4 +67,4 @@ class Mutant(NamedTuple):
     @property
     def compiled(self) -> bool:
         """Whether the file holds compiled kernels, so that none may come from a cache."""
-        return self.file in {OUTCOME, PAIRS, RENYI}
+        return self.file in {OUTCOME, PAIRS}

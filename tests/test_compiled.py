@@ -19,7 +19,7 @@ from ostraka.attacks import recover_votes
 from ostraka.audit.attacks.sampler import tables
 from ostraka.core import compiled as _compiled
 from ostraka.core.compiled import Kernel, kernel
-from ostraka.core.kernels import chain, draws, perceptrons
+from ostraka.core.kernels import draws, perceptrons, recovery
 from ostraka.core.kernels.outcome import GAUSSIAN
 from ostraka.secure import comparison
 
@@ -154,7 +154,7 @@ def test_every_kernel_of_a_recovery_is_in_the_wheel(called, prior, noise):
         (GNMax(sigma=2.0), [30, 20, 5]), (LNMax(scale=2.0), [30, 20, 5]), (screened, [30, 20, 5, 9]),
     ):  # fmt: skip
         recover_votes(np.array(answers), n_teachers=12, mechanism=mechanism, prior=prior)
-    assert ("chain", _compiled._types(chain.chain.signatures[0])) in called
+    assert ("chain", _compiled._types(recovery.chain.signatures[0])) in called
 
 
 @pytest.mark.parametrize(("patience", "kernels"), [(None, {"train"}), (1, {"train", "held_out_loss"})])
@@ -200,7 +200,7 @@ def of_chains(run):
     lookup = tables(
         np.array([50, 30, 9, 20]), 40, noise=(GAUSSIAN, 4.0), bar=(2, 9.0, 4.0), steps=40, prior="leader"
     )
-    return run(chain.chain)(np.array([20, 15, 5]), np.full((3, 3), 4.0), 5000, 7, *lookup)
+    return run(recovery.chain)(np.array([20, 15, 5]), np.full((3, 3), 4.0), 5000, 7, *lookup)
 
 
 def of_perceptrons(run):
@@ -230,7 +230,7 @@ WHOLE = """
 import hashlib, sys
 import numpy as np
 from ostraka import Confident, GNMax, LNMax, Threshold, _compiled
-from ostraka.core.kernels.steps import best_steps
+from ostraka.core.kernels.recovery import best_steps
 rng = np.random.default_rng(0)
 counts = rng.multinomial(250, rng.dirichlet(np.ones(10)), 60).astype(float)
 said = []

@@ -63,7 +63,7 @@ def test_a_survivor_is_read_back_from_what_was_printed():
     assert general.recorded(moved) == [mutation]
 
 
-@pytest.mark.parametrize("name", ["ostraka.audit.one_run", "ostraka.text.canary"])
+@pytest.mark.parametrize("name", ["ostraka.audit.one_run", "ostraka.text.evolution"])
 def test_a_changed_module_is_loaded_whichever_finder_leads_to_it(name, monkeypatch):
     """The finder of old names is asked first, and finds some present modules, such as the first of these."""
     fork = importlib.import_module("mutants._fork")

@@ -34,13 +34,11 @@ if TYPE_CHECKING:
 # modules whose kernels the wheel holds as machine code
 MODULES = (
     "core.kernels.recursion",
-    "core.kernels.steps",
-    "core.kernels.divergence",
     "core.kernels.draws",
     "core.kernels.neighbours",
     "core.kernels.outcome",
     "core.kernels.particles",
-    "core.kernels.chain",
+    "core.kernels.recovery",
     "core.kernels.perceptrons",
     "secure.comparison",
 )

@@ -16,13 +16,13 @@ from ostraka.core.imports import face
 if TYPE_CHECKING:
     from ostraka.core.mechanisms.selection import MeteredDraws as MeteredDraws
     from ostraka.core.mechanisms.selection import TokenDraw as TokenDraw
-    from ostraka.text.canary import audit_canary as audit_canary
     from ostraka.text.models import LlamaCpp as LlamaCpp
     from ostraka.text.models import ServedModel as ServedModel
     from ostraka.text.models import Transformers as Transformers
     from ostraka.text.models import WordModel as WordModel
     from ostraka.text.writer import Prompt as Prompt
     from ostraka.text.writer import Writer as Writer
+    from ostraka.text.writer import audit_canary as audit_canary
 
 __all__ = [
     "LlamaCpp",

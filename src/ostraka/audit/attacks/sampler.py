@@ -1,6 +1,6 @@
 """Sampling of whole-numbered votes by Markov chains: lookup tables for a compiled one, and a plain one.
 
-The compiled chain (``core/kernels/chain.py``) knows Gaussian and Laplace noise, and screens; the plain one
+The compiled chain (``core/kernels/recovery.py``) knows Gaussian and Laplace noise, and screens; the plain one
 takes any outcome map.
 """
 

@@ -18,7 +18,7 @@ from scipy.stats.qmc import Sobol
 
 from ostraka.audit.attacks.sampler import NO_BAR, log_prior, tables, walk
 from ostraka.core import check
-from ostraka.core.kernels.chain import chain
+from ostraka.core.kernels.recovery import best_steps, chain
 from ostraka.core.mechanisms.law import check_ballot, law
 from ostraka.core.scores import Scores
 
@@ -520,8 +520,6 @@ def _votes(mechanism: BallotMechanism, counts: Any) -> np.ndarray:
 
 def _error(votes: np.ndarray, fisher: np.ndarray, normal: np.ndarray) -> float:
     """Expected votes wrong of the estimate that weighs a first guess and a Gaussian shift's one look."""
-    from ostraka.core.kernels import steps as _steps  # noqa: PLC0415  (compiled code, loaded when needed)
-
     values, vectors = np.linalg.eigh(fisher)
     looks = normal @ (vectors * np.sqrt(values.clip(0))).T
     leads, total, wrong = np.arange(len(votes)) == votes.argmax(), votes.sum(), []
@@ -530,7 +528,7 @@ def _error(votes: np.ndarray, fisher: np.ndarray, normal: np.ndarray) -> float:
         guess = np.where(leads, share, (1 - share) / (len(votes) - 1)) * total
         firm = np.where(leads, total / 12**0.5, np.maximum(guess, 1.0)) ** -2.0
         precision, pull = fisher + np.diag(firm), firm * (guess - votes)
-        moved = np.abs(_steps.best_steps(votes, pull + looks, precision)).sum(axis=1)
+        moved = np.abs(best_steps(votes, pull + looks, precision)).sum(axis=1)
         wrong.append(float(moved.mean() / 2))
         wrong.append(float(np.abs(guess - votes).sum() / 2))  # answers may be left aside
     return min(wrong)
@@ -604,8 +602,6 @@ def most_likely(answers: np.ndarray, total: float, mechanism: BallotMechanism) -
     Without a screen the likelihood is log-concave in the votes (noise with a log-concave density,
     Prékopa 1973), so what is found is the only maximum.
     """
-    from ostraka.core.kernels.steps import best_steps  # noqa: PLC0415  (compiled code, loaded when needed)
-
     n_classes = len(answers) - law(mechanism).abstains
     smoothed = answers[:n_classes] + 1.0
     votes: np.ndarray = total * smoothed / smoothed.sum()

@@ -9,7 +9,7 @@ import numpy as np
 from ostraka.core import check
 from ostraka.core.kernels import neighbours as _neighbours
 from ostraka.core.kernels import outcome
-from ostraka.core.kernels.divergence import largest_divergence
+from ostraka.core.kernels.neighbours import largest_divergence
 from ostraka.core.mechanisms.law import law
 from ostraka.core.numeric import distinct
 

@@ -486,7 +486,7 @@ def _density(variance: float, reach: int) -> np.ndarray:
 
 def _largest(law: np.ndarray, moved: np.ndarray, orders: np.ndarray) -> np.ndarray:
     """Return the largest divergence in either direction over all laws, outcomes first."""
-    from ostraka.core.kernels.divergence import largest_divergence  # noqa: PLC0415  (compiled code)
+    from ostraka.core.kernels.neighbours import largest_divergence  # noqa: PLC0415  (compiled code)
 
     divergences = np.zeros(len(orders))
     for p, q in ((law.T, moved.T), (moved.T, law.T)):
