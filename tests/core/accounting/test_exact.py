@@ -10,7 +10,7 @@ from ostraka.accounting import exact_curve
 from ostraka.core import numeric
 from ostraka.core.accounting.bounds import exact_rdp
 from ostraka.core.curve import ORDERS
-from ostraka.mechanisms import SkellamMax
+from ostraka.mechanisms import SkellamMax, Subsampled
 
 SCREEN, ARGMAX = Threshold(at=60, sigma=15.0), GNMax(sigma=10.0)
 MECHANISMS = [
@@ -75,6 +75,14 @@ def test_what_is_not_understood_is_refused_not_free(stranger):
     for cost in (exact_rdp, exact_curve):
         with pytest.raises(TypeError, match="mechanism must be a ballot mechanism"):
             cost(stranger, VOTES)
+
+
+def test_a_sampled_ballot_has_no_exact_cost():
+    """The votes are those of a sample, of which the cost of all votes says nothing."""
+    sampled = Subsampled(mechanism=ARGMAX, sampling_rate=0.5)
+    for cost in (exact_rdp, exact_curve):
+        with pytest.raises(ValueError, match="exact costs are for one ballot of a table of votes"):
+            cost(sampled, VOTES, relation="add-or-remove")
 
 
 @pytest.mark.parametrize(
