@@ -22,7 +22,7 @@ from ostraka.pate import _keys
 from ostraka.result import Result
 from ostraka.scores import Scores
 from ostraka.voters import SavedTeachers
-from tests.golden import write
+from tests.golden import surface, write
 
 ARCHIVE = zipfile.ZipFile(Path(__file__).parent / "artefacts.zip")
 FACTS = json.loads(ARCHIVE.read("facts.json"))
@@ -192,3 +192,11 @@ def test_values_are_written_and_read_as_before(golden):
 def test_no_file_names_a_folder_of_a_machine():
     rooted = re.compile(rb"(?<![\w:/.])/(work|home|root|tmp|usr|opt|mnt|var|Users)/|[A-Z]:\\\\")
     assert [name for name in ARCHIVE.namelist() if rooted.search(ARCHIVE.read(name))] == []
+
+
+def test_defaults_and_limits_are_those_that_users_rely_on():
+    """A change that is meant is written by ``python -m tests.golden.surface``, and stands in CHANGELOG.md."""
+    recorded, present = (
+        set(text.splitlines()) for text in (surface.RECORD.read_text("utf-8"), surface.surface())
+    )
+    assert (recorded - present, present - recorded) == (set(), set())
