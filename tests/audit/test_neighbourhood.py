@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from ostraka import GNMax
 from ostraka.audits import NeighbourWorlds, votes_lower_bound
@@ -58,6 +59,17 @@ def test_the_model_has_the_chance_that_the_target_is_reached():
     votes = np.random.default_rng(4).binomial(nearer, RATE, size=400_000)
     assert nearer > K
     assert 1 - model.present[0] == pytest.approx(RATE * (votes < K).mean(), abs=7 * RATE * 0.5 / 632)
+
+
+def test_the_vote_that_the_target_displaces_is_that_of_the_last_neighbour():
+    """Rings of rows around the query are classes, each of which is last as often as in plain draws."""
+    order = np.argsort(np.linalg.norm(X - QUERY, axis=1))
+    rings = np.empty(len(X), dtype=int)
+    rings[order] = np.searchsorted([12, 18], np.arange(len(X)), side="right")
+    knn = NeighbourWorlds(X, rings, n_classes=3, n_neighbours=K, sampling_rate=RATE)
+    [near] = knn._near(QUERY[None])
+    last = [binom.cdf(K - 1, n, RATE) for n in (0, 12, 18, len(X))]  # fewer than K of the first n take part
+    assert near.last / near.last.sum() == pytest.approx(-np.diff(last) / (last[0] - last[-1]), abs=1e-9)
 
 
 def test_a_near_target_is_seen_and_a_far_one_is_not():

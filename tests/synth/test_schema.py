@@ -56,6 +56,12 @@ def test_public_rows_give_a_schema():
     assert schema.columns[0].whole
 
 
+def test_numbers_without_spikes_fall_into_bins_of_equal_size():
+    public = np.random.default_rng(3).exponential(1000.0, 4000)
+    (column,) = Schema.from_public({"gain": public}, n_bins=16).columns
+    assert np.bincount(column.encode(public)) == pytest.approx(np.full(16, 250), abs=3)
+
+
 def test_public_rows_give_bins_as_one_would_by_hand():
     """Values that very many rows have alone, whole numbers whole, dates as dates, and room for others."""
     rng = np.random.default_rng(0)
