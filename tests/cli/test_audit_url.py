@@ -22,7 +22,7 @@ class Service:
     def __init__(self, votes, *, sigma=2.0, consistent=False, reply="labels", budget=10**9, key=None):
         self.votes, self.mechanism, self.consistent = votes, GNMax(sigma=sigma), consistent
         self.reply, self.budget, self.key = reply, budget, key
-        self.trouble, self.seen, self.keys = [], [], []
+        self.trouble, self.seen, self.keys, self.targets = [], [], [], []
         self.rng = np.random.default_rng(votes)  # of each world its own, and the same in every run
         service = self
 
@@ -32,6 +32,7 @@ class Service:
             def reply(self):
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 service.keys.append(self.headers["idempotency-key"])
+                service.targets.append(self.path)
                 status, document = service.answer(body, self.headers.get("authorization"))
                 wait = {"retry-after": "0"} if status == 429 else {}
                 self.answer(status, json.dumps(document).encode(), wait)
@@ -199,6 +200,14 @@ def test_no_key_is_sent_in_the_clear():
     assert "s3cret" not in str(refused.value)
     with pytest.raises(ValueError, match="must begin with https"):
         asked("ftp://example.org")
+
+
+def test_an_address_is_asked_with_its_query_if_it_has_one(serve):
+    service = serve([5, 4])
+    for address in (service.url, service.url.partition("?")[0]):
+        with asked(address) as deployment:
+            deployment.ask(1)
+        assert address.endswith(service.targets[-1])
 
 
 def test_requests_keep_their_distance(serve):

@@ -142,6 +142,7 @@ def test_people_are_protected_and_the_label_says_so(finished):
     assert record["upper"]["delta"] == 1e-5
     assert record["utility"]["student"] > 0.7
     assert "one person, of 300" in err
+    assert "the list of classes is taken from the private labels" in " ".join(err.split())
     label = json.loads((run / "privacy-label.json").read_text())
     assert label["unit"] == "person"
     assert any("class list" in text for text in label["not_protected"])
@@ -217,8 +218,9 @@ def test_released_labels_name_their_public_rows(finished):
 
 
 def test_what_is_printed_of_a_run_whose_public_rows_have_no_labels_and_lack_a_class(unlabelled):
-    code, out, _, folder = unlabelled
+    code, out, err, folder = unlabelled
     assert code == 0
+    assert "list of classes" not in " ".join(err.split())
     assert json.loads((folder / "run" / "result.json").read_text())["settings"]["n_classes"] == 3
     assert "not known" in out
     for line in (
