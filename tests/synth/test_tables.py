@@ -4,6 +4,7 @@ import pytest
 from ostraka import Budget, Ledger
 from ostraka.synth import Schema, TableGenerator, tables
 from ostraka.synth import fitting as _fitting
+from ostraka.synth.models import shrunk
 from ostraka.synth.tables import METHODS
 
 SCHEMA = Schema.from_dict(
@@ -255,3 +256,15 @@ def test_what_cannot_be_done_is_refused_before_the_charge(settings, words, uncha
 def test_groups_of_another_length_are_refused():
     with pytest.raises(ValueError, match=r"groups must be one a row, shape \(4000,\)"):
         fitted(groups=np.arange(3))
+
+
+def test_cells_of_three_columns_are_shrunk_as_far_as_their_noise_asks():
+    """Cells lie as far from independence as noise moves them: half way has half the error of either end."""
+    rng = np.random.default_rng(5)
+    expected = np.full((9, 9, 4), 900.0)
+    truth = expected + 30 * rng.normal(size=expected.shape)
+    noisy = truth + 30 * rng.normal(size=expected.shape)
+    cells = shrunk(noisy, expected, (truth.sum(axis=1), truth.sum(axis=0)), sigma=30.0)
+    error = float(np.square(cells - truth).mean())
+    assert error < 0.6 * min(np.square(noisy - truth).mean(), np.square(expected - truth).mean())
+    np.testing.assert_allclose(cells.sum(axis=0), truth.sum(axis=0), rtol=1e-6)

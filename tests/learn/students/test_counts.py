@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import expit
+from scipy.stats import multivariate_normal
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
@@ -101,6 +102,21 @@ class TestSmoothedCounts:
         np.testing.assert_allclose(student.shares_, features @ mean, rtol=1e-7, atol=1e-10)
         covariance = features @ np.linalg.inv(precision) @ features.T
         np.testing.assert_allclose(student.deviation_, np.sqrt(np.diag(covariance)), rtol=1e-5)
+
+    def test_the_scale_is_that_under_which_the_counts_are_likeliest(self):
+        rng = np.random.default_rng(4)
+        features, shares = self.smooth_world(rng)
+        counts = features.T @ shares + 20 * rng.normal(size=(8, 2))
+        centred = counts - counts.mean(axis=1, keepdims=True)
+        reached = features.T @ features  # of 300 units
+        likelihoods = {
+            scale: multivariate_normal(cov=scale**2 * reached @ reached.T + 400 * np.eye(8))
+            .logpdf(centred.T)
+            .sum()
+            for scale in 2.0 ** np.arange(-8.0, 4.5, 0.5)
+        }
+        student = SmoothedCounts().fit(features, counts, sigma=20.0, n_units=300, features=features)
+        assert student.scale_ == max(likelihoods, key=likelihoods.__getitem__)
 
     def test_the_scale_adapts_to_signal_and_noise(self):
         rng = np.random.default_rng(1)
