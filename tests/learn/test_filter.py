@@ -3,10 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.linalg import hadamard
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from ostraka import Budget, BudgetExceeded, Ledger, PATEClassifier
+from ostraka.learn.students import filter as students_filter
 from ostraka.learn.students.filter import KalmanLogistic, chances
 from ostraka.learn.ways.filter import Filter
 from ostraka.learn.ways.plan import Facts
@@ -174,3 +176,17 @@ class TestTheFrontDoor:
             with pytest.raises(BudgetExceeded, match="5 ×"):
                 self.fit(ledger=ledger, epsilon=3.0)
             assert len(ledger.entries()) == 1
+
+
+def test_axes_with_variances_of_their_own_are_the_whole_covariance_where_features_are_orthogonal(monkeypatch):
+    """Rows of a balanced design, in the first round: then every covariance is diagonal."""
+    design = hadamard(8)[:, [1, 2, 4, 0]] / 2
+    sums = np.array([[90.0], [-40.0], [10.0], [60.0]])
+    of = {"n_classes": 2, "n_units": 4000, "n_rounds": 3, "sigma": 20.0}
+    whole = KalmanLogistic(design, [1.0, 0.5, 2.0], **of).step(sums)
+    monkeypatch.setattr(students_filter, "_MOST_WORK", 0)
+    axes = KalmanLogistic(design, [1.0, 0.5, 2.0], **of).step(sums)
+    assert not axes._whole
+    assert whole.weights_.max() < 0.99
+    np.testing.assert_allclose(axes.weights_, whole.weights_, rtol=1e-6)
+    np.testing.assert_allclose(axes.coef_, whole.coef_, rtol=1e-6, atol=1e-9)
