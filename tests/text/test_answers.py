@@ -107,6 +107,8 @@ def test_what_cannot_be_paid_or_is_paid_by_meters_is_refused_before_any_private_
     model = asked()
     with Ledger(":memory:", budget=budget(5.0)) as ledger, pytest.raises(BudgetExceeded):
         answering(model).answer(QUESTION, **NEAR, ledger=ledger, rng=rng())
+    with pytest.raises(ValueError, match="retrieve must be"):
+        answering(model).answer(QUESTION, retrieve=0, at=0.6, rng=rng())
     with pytest.raises(ValueError, match="paid must be None"):
         answering(model, paid=2).answer(QUESTION, **NEAR)
     assert {len(prompts) for prompts, _ in model.calls} == {1}

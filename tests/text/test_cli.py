@@ -8,7 +8,7 @@ import pytest
 
 from ostraka.ledger import Ledger
 from ostraka.result import Result
-from ostraka.text import models
+from ostraka.text import Writer, models
 from tests.cli.terminal import typed
 from tests.text.conftest import Asked, documents
 
@@ -42,6 +42,22 @@ def test_a_plan_costs_nothing_and_writes_nothing(folder):
     assert plan["texts"] == {"good": 2, "bad": 2}
     assert "left out" in run(folder, *CLASSES, "--plan", "--paid", "2")
     assert [path.name for path in folder.iterdir()] == ["notes.csv"]
+
+
+def test_a_document_whose_class_is_not_declared_is_of_the_first(folder, monkeypatch):
+    dealt = []
+    fit = Writer.fit
+    monkeypatch.setattr(
+        Writer,
+        "fit",
+        lambda self, rows, labels, **rest: dealt.append(labels) or fit(self, rows, labels, **rest),
+    )
+    text = (folder / "notes.csv").read_text()
+    (folder / "notes.csv").write_text(text.replace(",bad,", ",strange,", 3))
+    run(folder, *CLASSES, "--plan")
+    assert "strange" in (folder / "notes.csv").read_text()
+    assert dealt[0].count("bad") == text.count(",bad,") - 3
+    assert dealt[0].count("good") == text.count(",good,") + 3
 
 
 def test_texts_record_and_ledger_are_written_and_a_second_run_pays_nothing(folder):

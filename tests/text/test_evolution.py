@@ -2,13 +2,16 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 from ostraka import Budget, Ledger
 from ostraka.text import models
-from ostraka.text.evolution import evolution, features
+from ostraka.text.evolution import continued, evolution, features
+from ostraka.text.models import Token
 from tests.cli.terminal import typed
 from tests.text.conftest import Asked
 
@@ -31,6 +34,17 @@ def test_lines_come_near_to_the_documents_and_the_model_reads_none_of_them():
         again.candidates == population.candidates
     ).all()  # nothing of the lines is drawn from private noise
     assert len(model.calls) > before
+
+
+def test_words_of_a_line_are_drawn_by_the_law_of_the_model():
+    """A chi-squared test of level 1e-6; logs that are not tempered, or not exponents, fail it."""
+    law = {Token(b"zebra"): np.log(0.6), Token(b"quartz"): np.log(0.3), Token(b"tea"): np.log(0.1)}
+    model = SimpleNamespace(next_tokens=lambda *_, **__: [law])
+    rng = np.random.default_rng(2)
+    lines = [continued(model, "A word:", [], n_tokens=1, temperature=2.0, rng=rng) for _ in range(4000)]
+    tempered = np.sqrt([0.6, 0.3, 0.1]) / np.sqrt([0.6, 0.3, 0.1]).sum()
+    counts = [lines.count(word) for word in ("zebra", "quartz", "tea")]
+    assert chisquare(counts, 4000 * tempered).pvalue > 1e-6
 
 
 def test_features_of_a_document_are_its_own():
