@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from ostraka import GNMax
+from ostraka.audit.cuts import Sets
 from ostraka.audits import epsilon_lower_bound, hold_out, renyi_lower_bound
 from tests.audit.games import divergence
 
@@ -155,3 +156,13 @@ def test_a_record_is_plain():
     record = renyi_lower_bound([900, 100], [500, 500], orders=(2.0, float("inf"))).to_dict()
     assert record["orders"] == [2.0, "inf"]
     assert record["trials"] == [1000, 1000]
+
+
+def test_thresholds_are_all_there_are_or_a_thousand_where_the_weight_is():
+    few = Sets.thresholds(np.arange(10), np.geomspace(1, 1e-9, 10))
+    assert few.ends.tolist() == list(range(1, 10))
+    weights = np.ones(20_000)
+    weights[-2000:] = 1000.0
+    ends = Sets.thresholds(np.arange(20_000), weights).ends
+    assert len(ends) <= 1000
+    assert np.diff(np.cumsum(weights / weights.sum())[ends - 1]).max() < 0.002
