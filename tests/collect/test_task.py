@@ -139,7 +139,7 @@ def test_other_files_are_no_tasks(change):
 
 def test_shares_of_noise_are_sized_for_the_fewest_who_may_be_honest():
     assert task().share(0) == 24.0**2  # one honest keeper is enough
-    assert task(honest=2).share(0) == 24.0**2 / 2
+    assert task(honest=2, sigma=25.0).share(0) == 312.5  # no part of the noise is rounded away
     assert task().variance(n_survivors=50) == 3 * 24.0**2
     assert task(noise="tally").share(0) == 0.0
     round_task = by_clients(colluding=0.1)
