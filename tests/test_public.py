@@ -260,27 +260,37 @@ def test_public_parameters_are_annotated():
     assert bare == []
 
 
-def test_dataclasses_are_frozen_values_and_estimators_are_only_themselves():
-    """Of the whole package: who holds a value can rely on it, and two equal estimators are still two."""
-    loose, equal = set(), set()
+def all_dataclasses():
+    """Those of the whole package, public or not."""
     for path in sorted(ROOT.rglob("*.py")):
         module = ".".join(("ostraka", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
             ".__init__"
         )
         for kind in vars(importlib.import_module(module)).values():
-            if (
-                not isinstance(kind, type)
-                or kind.__module__ != module
-                or "__dataclass_params__" not in vars(kind)
-            ):
-                continue
-            if hasattr(kind, "get_params"):  # scikit-learn sets the parameters of estimators
-                equal |= set() if kind.__eq__ is object.__eq__ else {kind.__name__}
-            elif not (
-                kind.__dataclass_params__.frozen and ("__slots__" in vars(kind) or kind in WITHOUT_SLOTS)
-            ):
-                loose.add(kind.__name__)
+            if isinstance(kind, type) and kind.__module__ == module and "__dataclass_params__" in vars(kind):
+                yield kind
+
+
+def test_dataclasses_are_frozen_values_and_estimators_are_only_themselves():
+    """Who holds a value can rely on it, and two equal estimators are still two."""
+    loose, equal = set(), set()
+    for kind in all_dataclasses():
+        if hasattr(kind, "get_params"):  # scikit-learn sets the parameters of estimators
+            equal |= set() if kind.__eq__ is object.__eq__ else {kind.__name__}
+        elif not (kind.__dataclass_params__.frozen and ("__slots__" in vars(kind) or kind in WITHOUT_SLOTS)):
+            loose.add(kind.__name__)
     assert (loose, equal) == (HOLD_STATE, set())
+
+
+def test_no_dataclass_prints_a_secret():
+    printed = {
+        f"{kind.__name__}.{field.name}"
+        for kind in all_dataclasses()
+        if "__repr__" in vars(kind) and kind.__dataclass_params__.repr
+        for field in dataclasses.fields(kind)
+        if field.repr and "secret" in field.name and "bytes" in str(field.type)
+    }
+    assert printed == set()
 
 
 def sources() -> list[tuple[str, str]]:

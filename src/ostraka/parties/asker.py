@@ -169,7 +169,7 @@ def _ones(mine: np.ndarray, theirs: bytes) -> np.ndarray:
     return np.asarray(ones, dtype=np.int64)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class SecretRound:
     """One secret round: open, gather keys, deal, compute with each party, and collect the votes."""
 
