@@ -189,7 +189,9 @@ def reaching(path: Path, line: int, lines: dict[int, set[str]]) -> set[str]:
         (start, node.body[0].lineno - 1 if hasattr(node, "body") else node.end_lineno or node.lineno)
         for node in ast.walk(ast.parse("\n".join(rows)))
         if isinstance(node, ast.stmt)
-        for start in [min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])]
+        for start in [
+            min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+        ]
         if start <= line <= (node.end_lineno or node.lineno)
     ]
     first, last = max(statements, default=(line, line))
@@ -233,6 +235,11 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--among", nargs="+", metavar="TEST", default=[], help="tests (default: all)")
     options = parser.parse_args(arguments)
+    rooms = {
+        room: set(PACKAGE.glob(room if room.endswith(".py") else f"{room}/**/*.py")) for room in options.rooms
+    }
+    if missing := [room for room, files in rooms.items() if not files]:
+        parser.error(f"the package has no {', '.join(missing)}: type a folder of src/ostraka, or core/*.py")
     with tempfile.TemporaryDirectory() as folder:
         record = options.reach or Path(folder) / "reach"
         if not record.exists():
@@ -249,8 +256,7 @@ def main(arguments: list[str]) -> int:
             earlier[name] += 1
         return [test for _, test in sorted(ranked, key=lambda pair: pair[0])][: options.tests]
 
-    for room in options.rooms:
-        files = set(PACKAGE.glob(room if room.endswith(".py") else f"{room}/**/*.py"))
+    for room, files in rooms.items():
         if options.again:
             drawn = [change for change in recorded(options.again.read_text("utf-8")) if change.path in files]
         else:
@@ -258,6 +264,9 @@ def main(arguments: list[str]) -> int:
                 path for path in files & set(lines) if not COMPILED.search(path.read_text("utf-8"))
             )
             drawn = mutations(sound, options.sample, np.random.default_rng(options.seed))
+        if not drawn:
+            print(f"{room}: no mutant, as all of it is compiled or no survivor is here", file=sys.stderr)
+            continue
         dead = len(drawn) - sum(1 for _ in survivors(drawn, tests_of))
         interval = binomtest(dead, len(drawn)).proportion_ci(0.95)
         unreached = sum(not tests_of(mutation) for mutation in drawn)

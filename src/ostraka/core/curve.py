@@ -244,24 +244,18 @@ class Curve:
         _check.mapping("a curve", record)
         try:
             moved, laws = record["moves"] if "moves" in record else record["unit"], record.get("laws")
-            for *_, count in laws or ():
-                _check.integer(least=1, uses=count)
-            return cls(
-                tuple(float(x) for x in record["orders"]),
-                tuple(float(x) for x in record["rdp"]),
-                _MOVED_OF_OLD.get(moved, moved),
-                publishable=bool(record["publishable"]),
-                mu_squared=float(record["mu_squared"]),
-                slack=float(record["slack"]),
-                laws=None
-                if laws is None
-                else added((), tuple(Law(str(kind), float(size), int(count)) for kind, size, count in laws)),
-            )
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            orders, rdp = (tuple(float(x) for x in record[name]) for name in ("orders", "rdp"))
+            costs = {name: float(record[name]) for name in ("mu_squared", "slack")}
+            publishable, moves = bool(record["publishable"]), _MOVED_OF_OLD.get(moved, moved)
+            stages = [(str(kind), float(size), uses) for kind, size, uses in laws or ()]
+        except (ArithmeticError, LookupError, TypeError, ValueError):  # these may quote private costs
             raise ValueError(
-                f"a curve must be a dictionary as Curve.to_dict makes it, and this one is not ({error}): "
-                "restore it from a copy"
-            ) from error
+                "a curve must be a dictionary as Curve.to_dict makes it: restore this one from a copy"
+            ) from None
+        for *_, uses in stages:
+            _check.integer(least=1, uses=uses)
+        parts = added((), tuple(Law(kind, size, int(uses)) for kind, size, uses in stages))
+        return cls(orders, rdp, moves, publishable=publishable, laws=None if laws is None else parts, **costs)
 
     @property
     def _pure(self) -> float:

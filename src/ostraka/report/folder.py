@@ -34,7 +34,7 @@ FOR_ANYBODY = (STUDENT, ONNX, CARD, LABELS, LEDGER, LABEL, PUBLIC_REPORT)  # all
 def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | None]) -> bool:
     """Make a folder for a plan and its tables, or check that it holds the same ones; return whether it did.
 
-    A run that goes on is said to.
+    Of a run that goes on, a line is printed.
 
     Raises
     ------
@@ -92,9 +92,12 @@ def require_place(folder: Path) -> None:
         )
     if (folder / PLAN).exists():
         return
-    # a run that was interrupted before its plan was written has a secret, and perhaps a draft
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else [PLAN] * folder.exists()
-    if any(name != SECRET and not files.is_draft(name) for name in names):
+    is_taken = folder.exists()
+    if folder.is_dir():
+        # a run that was interrupted before its plan was written has a secret, and perhaps a draft
+        names = [entry.name for entry in folder.iterdir()]
+        is_taken = any(name != SECRET and not files.is_draft(name) for name in names)
+    if is_taken:
         raise click.UsageError(f"{folder} is not empty and not a run: type --out with another folder")
 
 

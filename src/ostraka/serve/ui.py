@@ -684,15 +684,16 @@ class Outlook:
 
         ``recommended`` has the way to take at each of ``EPSILONS``.
         """
+        known = {way: forecasts.copy() for way, forecasts in self._forecasts.copy().items()}  # of a thread
         ways, recommendations = {}, []
-        for way, forecasts in self._forecasts.copy().items():
+        for way, forecasts in known.items():
             accuracies = [(price, forecasts[price].accuracy) for price in EPSILONS if price in forecasts]
             ways[way] = [[price, ends and (ends.low, ends.best, ends.high)] for price, ends in accuracies]
         for price in EPSILONS:
-            known = {way: prices[price] for way, prices in self._forecasts.copy().items() if price in prices}
+            at_price = {way: forecasts[price] for way, forecasts in known.items() if price in forecasts}
             best = self._default
-            if best in known:
+            if best in at_price:
                 with contextlib.suppress(ValueError):  # no way has a plan
-                    best = recommended(known, default=best)
+                    best = recommended(at_price, default=best)
             recommendations.append(best)
         return {"basis": self._basis, "done": self.done, "ways": ways, "recommended": recommendations}

@@ -754,7 +754,7 @@ def _censored_gaussian(z: np.ndarray, shift: float, order: float) -> np.ndarray:
             )
             sums.append(np.exp(log_scale) * tails + a**order * b ** (1 - order))
     largest = np.maximum(sums[1], sums[2]).max(axis=1)
-    largest = np.where(np.isfinite(largest), largest, math.inf)  # NaN, too: the interval is empty
+    largest = np.where(np.isfinite(largest) & (unmoved[:, 0] > 0), largest, math.inf)
     return np.asarray(np.log(largest) / (order - 1))
 
 
