@@ -105,17 +105,17 @@ def sent(items: list[Shard], X: np.ndarray, engine: str) -> tuple[list[Teacher],
 
 def read(items: list[Shard], rows: ParquetRows, engine: str) -> tuple[list[Teacher], list[Facts]]:
     """Train from files that the workers read."""
-    facts_read: list[Facts] = []
+    all_facts: list[Facts] = []
 
     def watched(work: Any, parts: Any, **options: Any) -> list[Any]:
         answers = spread(partial(observed, work), parts, **options)
-        facts_read.extend(facts for _, facts in answers)
+        all_facts.extend(facts for _, facts in answers)
         return [answer for answer, _ in answers]
 
     with mock.patch("ostraka.voters.voting.spread", watched):
         return _voting.train_where_they_lie(
             LogisticRegression(), rows, items, engine=engine, n_jobs=WORKERS, on_progress=lambda *_: None
-        ), facts_read
+        ), all_facts
 
 
 def main() -> None:

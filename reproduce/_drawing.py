@@ -100,11 +100,11 @@ def _save(figure: Any, path: Path) -> None:
     print(f"  drawn: {path}")
 
 
-def panels(path: Path, panels_drawn: dict[str, dict[str, Any]]) -> None:
+def panels(path: Path, drawings: dict[str, dict[str, Any]]) -> None:
     """Panels beside each other: curves by name over the same x, with labels of both axes."""
     plt = _pyplot()
-    figure, row = plt.subplots(1, len(panels_drawn), figsize=(5 * len(panels_drawn), 3.5), squeeze=False)
-    for axes, (title, panel) in zip(row[0], panels_drawn.items(), strict=True):
+    figure, row = plt.subplots(1, len(drawings), figsize=(5 * len(drawings), 3.5), squeeze=False)
+    for axes, (title, panel) in zip(row[0], drawings.items(), strict=True):
         for name, y in panel["curves"].items():
             axes.plot(panel["x"], y, marker="o", label=name)
         axes.set_xscale(panel.get("scale", "log"))

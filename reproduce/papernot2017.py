@@ -203,9 +203,9 @@ class Asking:
 
     def by_experts(self) -> np.ndarray:
         """Rows whose own expert is unsure, those first that the most experts think possible."""
-        rows_known, labels = self.X[self.rows], self.labels[self.rows]
+        labelled_rows, labels = self.X[self.rows], self.labels[self.rows]
         experts = [
-            student(self.seed, n_rows=len(rows_known), steps=200).fit(rows_known, labels == k)
+            student(self.seed, n_rows=len(labelled_rows), steps=200).fit(labelled_rows, labels == k)
             for k in range(N_CLASSES)
         ]
         opinions = np.stack([expert.predict_proba(self.X[self.others])[:, 1] for expert in experts], axis=1)

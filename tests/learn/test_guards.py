@@ -228,9 +228,9 @@ def test_the_error_of_an_area_is_that_of_rows_in_a_random_order():
     y, sure = np.repeat([0, 1, 1], 20), rng.random(60)
     sure = np.stack([sure, sure], axis=1)
     areas = [area(rng.permutation(y), sure, classes=np.arange(2)) for _ in range(300)]
-    areas_found, errors = np.transpose(areas)
+    values, errors = np.transpose(areas)
     # a standard deviation of 300 is within 20 % in all but 1e-6 of cases
-    assert areas_found.std() == pytest.approx(errors[0], rel=0.2)
+    assert values.std() == pytest.approx(errors[0], rel=0.2)
     assert area([0, 0], np.eye(2), classes=np.arange(2)) == (None, None)
 
 

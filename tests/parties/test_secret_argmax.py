@@ -178,16 +178,16 @@ def told(view):
 @pytest.mark.parametrize("units", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_holder_and_asker_see_what_their_simulators_draw(units):
     """The holder's knows sizes only, whatever question and models; the asker's also the argmax."""
-    views_seen = []
+    views_by_round = []
     for seed, rows in ((0, LOW), (0, HIGH), (1, HIGH)):
         both_views = views(parties_of(hidden_units=units, max_rows=N_ROWS, seed=seed), rows)
         assert [told(view) for view in both_views] == [[], []]
-        views_seen.append(both_views)
+        views_by_round.append(both_views)
     for first, second in ((0, 1), (1, 2)):
         for role in (0, 1):
             pairs = {
-                name: values ^ views_seen[second][role][name]
-                for name, values in views_seen[first][role].items()
+                name: values ^ views_by_round[second][role][name]
+                for name, values in views_by_round[first][role].items()
             }
             assert told(pairs) == []
 

@@ -55,12 +55,12 @@ def test_one_function_makes_masks():
     """Stream ciphers, but for that of noise, are in secure/masks.py, and one function makes every mask."""
     root = Path(ostraka.__file__).parent
     words = ("modes.CTR", "ChaCha20(")  # stream ciphers; voters permute rows by blocks, which hides no number
-    makers_found = {
+    makers = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")
         if any(word in path.read_text(encoding="utf-8") for word in words)
     }
-    assert makers_found == {
+    assert makers == {
         "core/randomness.py",
         "secure/masks.py",
     }  # the former draws noise, and nothing of secure/ uses it

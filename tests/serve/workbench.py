@@ -60,8 +60,8 @@ class Bench:
         assert self._ready.wait(PATIENCE)
 
     async def _serve(self, sock):
-        def started(process_started):
-            self._server, self._loop = process_started, asyncio.get_running_loop()
+        def started(running_server):
+            self._server, self._loop = running_server, asyncio.get_running_loop()
             self._ready.set()
 
         await Server(self.app, sock).serve(started)

@@ -136,10 +136,10 @@ def test_rows_of_one_person_share_one_weight_whatever_their_number():
     groups = np.repeat(np.arange(4), [1, 3, 8, 10_000])
     private = tables.coded(SCHEMA, people(len(groups)), groups, rng=None)
     weights = private.open()[:, -1]
-    weights_used = _fitting.rows_of_persons(groups, len(groups), rng=None)
-    assert sorted(weights) == sorted(tables.GRAIN // weights_used[weights_used > 0])
-    assert (private.open()[:, -2] == weights_used[weights_used > 0] - 1).all()  # how many rows the person has
-    totals = np.bincount(groups[weights_used > 0], tables.GRAIN // weights_used[weights_used > 0])
+    row_counts = _fitting.rows_of_persons(groups, len(groups), rng=None)
+    assert sorted(weights) == sorted(tables.GRAIN // row_counts[row_counts > 0])
+    assert (private.open()[:, -2] == row_counts[row_counts > 0] - 1).all()  # how many rows the person has
+    totals = np.bincount(groups[row_counts > 0], tables.GRAIN // row_counts[row_counts > 0])
     assert totals.max() <= tables.GRAIN
     assert totals.min() >= tables.GRAIN - 8
 

@@ -84,10 +84,10 @@ class TestGraphCells:
         assert reach(clustered.codebooks_) == math.sqrt(2)
 
     def test_clusters_are_purer_than_chance_without_labels_and_have_a_prototype_each(self, cells):
-        clusters_found = cells.clusters(15)
-        purity = sum(np.bincount(DIGITS[:250][clusters_found == c]).max() for c in range(15)) / 250
+        cluster_of_row = cells.clusters(15)
+        purity = sum(np.bincount(DIGITS[:250][cluster_of_row == c]).max() for c in range(15)) / 250
         assert purity > 0.8
-        assert sorted(clusters_found[cells.prototypes(15)]) == list(range(15))
+        assert sorted(cluster_of_row[cells.prototypes(15)]) == list(range(15))
 
     def test_repeats_itself(self, cells):
         assert GraphCells(image_shape=(8, 8)).fit(PUBLIC).sha256_ == cells.sha256_

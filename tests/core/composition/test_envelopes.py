@@ -111,16 +111,8 @@ def test_a_pair_that_is_largest_only_between_the_places_where_it_is_tried_counts
         following = answers.Recursion(pairs, step=step, reach=reach)
         following._few = np.array([1])
         following.advance(subset, reach + points)
-        plain_way, plain_used = following._way, following._used
-        kernels.advance(
-            every,
-            reach,
-            reach + points,
-            plain_way.offsets,
-            plain_way.weights,
-            plain_used,
-            plain_way.constants,
-        )
+        way, maps = following._way, following._used
+        kernels.advance(every, reach, reach + points, way.offsets, way.weights, maps, way.constants)
         np.testing.assert_allclose(subset, every, rtol=1e-14)
 
 
@@ -129,21 +121,13 @@ def test_the_first_answers_are_those_of_all_pairs_at_every_point(kind):
     family = families.argmax_family if kind == ARGMAX else families.screen_family
     shift, reach, points, step = 0.05, 520, 240, 0.05 * 0.05
     following = answers.Recursion(family(shift), step=step, reach=reach)
-    plain_way, plain_used = following._way, following._used
+    way, maps = following._way, following._used
     values = gaussian_deltas(np.arange(points + reach + kernels.APART) * step, shift)
     for _ in range(3):
         subset = mirrored(values, step, reach)
         every = subset.copy()
         following.advance(subset, reach + points)
-        kernels.advance(
-            every,
-            reach,
-            reach + points,
-            plain_way.offsets,
-            plain_way.weights,
-            plain_used,
-            plain_way.constants,
-        )
+        kernels.advance(every, reach, reach + points, way.offsets, way.weights, maps, way.constants)
         np.testing.assert_allclose(subset, every, rtol=1e-12)
         values = every[reach:]
 

@@ -23,15 +23,15 @@ def priced():
 @pytest.fixture
 def conversions(monkeypatch):
     """How often a total was turned into a decision."""
-    conversions_made = []
+    conversions = []
     allows = Budget.allows
 
     def counted(budget, total):
-        conversions_made.append(total)
+        conversions.append(total)
         return allows(budget, total)
 
     monkeypatch.setattr(Budget, "allows", counted)
-    return conversions_made
+    return conversions
 
 
 def spend(account, cost, reserve=None):

@@ -165,22 +165,22 @@ class TestSmoothedCounts:
         return SmoothedCounts().fit(features, noisy, sigma=sigma, n_units=3e3, features=features), shares
 
     def test_sure_labels_are_as_many_as_are_expected_to_be_right(self):
-        labels_found, shares = self.sure()
+        posterior, shares = self.sure()
         sizes = []
         for right in (0.99, 0.9, 0.8):
-            sure = labels_found.sure_labels(right=right)
+            sure = posterior.sure_labels(right=right)
             accepted = sure != ABSTAIN
             sizes.append(accepted.sum())
-            assert (sure[accepted] == labels_found.labels_[accepted]).all()
-            assert labels_found.probability_[accepted].mean() >= right - 0.02
+            assert (sure[accepted] == posterior.labels_[accepted]).all()
+            assert posterior.probability_[accepted].mean() >= right - 0.02
             assert (sure[accepted] == shares.argmax(axis=1)[accepted]).mean() >= right
         assert 30 <= sizes[0] < sizes[1] < sizes[2]
 
     def test_no_class_is_lost_even_where_noise_drowns_all(self):
-        labels_found, _ = self.sure(sigma=1e6)
-        sure = labels_found.sure_labels()
-        for label in np.unique(labels_found.labels_):
-            assert (sure == label).sum() >= 0.1 * (labels_found.labels_ == label).sum()
+        posterior, _ = self.sure(sigma=1e6)
+        sure = posterior.sure_labels()
+        for label in np.unique(posterior.labels_):
+            assert (sure == label).sum() >= 0.1 * (posterior.labels_ == label).sum()
 
     def test_refuses_a_share_out_of_range_and_other_shapes(self):
         with pytest.raises(ValueError, match="right must be"):
