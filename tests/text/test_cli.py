@@ -7,6 +7,7 @@ import stat
 import pytest
 
 from ostraka.ledger import Ledger
+from ostraka.report.page import of_table
 from ostraka.result import Result
 from ostraka.text import Writer, models
 from tests.cli.terminal import typed
@@ -74,6 +75,27 @@ def test_texts_record_and_ledger_are_written_and_a_second_run_pays_nothing(folde
     with Ledger(out / "ledger.sqlite") as ledger:
         assert len(ledger.entries()) == 1
         assert ledger.epsilon() == pytest.approx(summary["epsilon"])
+
+
+def test_the_table_is_charged_for_texts_answers_and_evolved_texts_alike(folder):
+    table, kept, own = folder / "notes.csv", folder / "kept", folder / "own.sqlite"
+    run(folder, *CLASSES, "--out", folder / "texts", "--ledger", own, "--tables", kept)
+    plain = [table, "--text", "body", "--model", "tiny", "--tokens", "4"]
+    asked = ["write", *plain, "--answer", "the plot", "--near", "0.1", "--epsilon", "9", "--tables", kept]
+    voted = ["evolve", *plain, "--texts", "8", "--rounds", "2", "--epsilon", "4", "--ledger", kept]
+    for words in (asked, asked, voted):  # an answer that is given again costs nothing
+        code, out, err = typed(*words, "--out", folder / f"of {words[0]}")
+        assert (code, "released before from this table" in err) == (0, True), err
+    of_units = {entry["unit"]: entry for entry in json.loads(typed("ledger", "tables", kept, "--json").out)}
+    left_out, added = of_units["row (zero-out)"], of_units["row (add-or-remove)"]
+    # what hides whether a row is there also covers one left out, and not the other way round
+    assert [(left_out[name], added[name]) for name in ("releases", "others")] == [(3, 1), (0, 2)]
+    with Ledger(own) as first, Ledger(folder / "of write" / "ledger.sqlite") as second:
+        both = first.spent() + second.spent()
+    assert left_out["epsilon"] == pytest.approx(both.epsilon(added["delta"]) + added["epsilon"])
+    record = Result.from_json((folder / "of evolve" / "result.json").read_text())
+    assert record.upper["table"] == {name: added[name] for name in record.upper["table"]}
+    assert f"all releases from this table: {of_table(added)}" in out
 
 
 def test_a_person_is_protected_where_a_column_says_whose_document_it_is(folder):

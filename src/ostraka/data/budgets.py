@@ -13,7 +13,7 @@ import json
 import math
 import os
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,11 +27,13 @@ from ostraka.data.parquet import ENDINGS
 from ostraka.data.table import EXCEL, Table, of_frame, opened, sheet_rows, sheets
 from ostraka.data.units import LATEST
 from ostraka.data.units import named as named_people
+from ostraka.report.page import of_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ostraka.core.curve import Priced
+    from ostraka.core.result import Result
 
 FOLDER = "ostraka-ledgers"  # beside the data
 _SECRET, _LOCK, _FITS = "secret", "lock", "fits"
@@ -42,6 +44,7 @@ _VERSION = 1
 _DIGESTS = 2  # version of digests of cells: 1 hashed each number as a text
 _AT_ONCE = 1 << 16  # rows that are read and hashed at a time
 _OWNERS = {"row": ("person",), "label": ("row", "person")}  # units of which each of the others is a part
+_ROWS = {"document": "row"}  # of a document's row nothing else is read
 
 
 class Units(NamedTuple):
@@ -99,6 +102,8 @@ class Account:
     ) -> None:
         """Record the cost of a release durably. A key that was charged before costs nothing."""
         moves = mechanism.curve().moves
+        name, relation = _promise(unit)
+        unit = name if relation == "replace-one" else f"{name} ({relation})"
         ledger = self._open.get((unit, moves))
         if ledger is None:
             words = [part.replace(" ", "-") for part in _promise(unit) if part != "replace-one"]
@@ -140,6 +145,12 @@ class Account:
                     cost, chance = 2 * cost, (1 + math.exp(min(cost, 700.0))) * chance
                 epsilon, delta, releases = epsilon + cost, delta + chance, releases + len(runs)
         return Spent(epsilon=epsilon, delta=min(delta, 1.0), releases=releases, others=others)
+
+    def record(self, result: Result) -> Result:
+        """The record of a release, with what all releases from its table cost one unit."""
+        unit, relation = result.settings["unit"], result.settings["relation"]
+        table = self.spent(unit if relation == "replace-one" else f"{unit} ({relation})").to_dict()
+        return replace(result, upper={**result.upper, "table": table})
 
     def units(self) -> list[str]:
         """The promises that were made from this table, such as ``"person"``."""
@@ -230,6 +241,15 @@ class Tables:
         record = self._record(path, people, rows)
         return None if record is None else Account(self.folder, record["name"], record["number"])
 
+    def story(self, path: Path, people: Any = None, *, unit: str, run: str | None) -> str:
+        """A sentence on what was released from a table before, but by ``run``; empty if nothing was."""
+        account = self.known(path, people)
+        before = None if account is None else account.spent(unit, but=run)
+        if before is None or not (before.releases or before.others):
+            return ""
+        cost = of_table(before.to_dict())
+        return f"released before from this table, as {self.folder} has it: {cost}. This release comes on top"
+
     def account(self, path: Path | None, people: Any = None, *, rows: Any = None) -> Account:
         """The account of a table; a new one if neither its path nor its rows or people are known.
 
@@ -309,7 +329,7 @@ class Tables:
         except OSError as error:
             raise LedgerError(
                 f"the ledger of the table cannot be kept in {self.folder} ({error.strerror}): type --ledger "
-                "with a folder that can be written, and keep it with the data"
+                "with a folder that can be written ('ostraka write': --tables), and keep it with the data"
             ) from error
 
     def _records(self) -> list[dict[str, Any]]:
@@ -343,7 +363,7 @@ def _steps(promised: tuple[str, str], wanted: tuple[str, str]) -> int:
 def _promise(unit: str) -> tuple[str, str]:
     """Unit and relation of what a ledger records, such as ``"row (zero-out)"``."""
     name, _, relation = unit.partition(" (")
-    return name, relation.rstrip(")") or "replace-one"
+    return _ROWS.get(name, name), relation.rstrip(")") or "replace-one"
 
 
 def _smallest(parts: Iterable[np.ndarray]) -> np.ndarray:

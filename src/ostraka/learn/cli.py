@@ -409,24 +409,18 @@ def spend(
     from ostraka.data.budgets import TableLedger, Tables
     from ostraka.learn.run import learned_nothing
     from ostraka.learn.ways.choose import way_of
-    from ostraka.report.page import at_most, of_table
+    from ostraka.report.page import at_most
 
     out, private, way = given.out, given.private, way_of(plan)
     show_plan(task.shape, plan, teacher=teacher, out=out, reader=reader)
     budgets = None
     if private is not None:
         budgets = Tables.beside(private) if given.ledger is None else Tables(given.ledger)
-        if (account := budgets.known(private, task.groups)) is not None:
-            unit = task.shape.unit
-            protected = unit if relation is Relation.REPLACE_ONE else f"{unit} ({relation.value})"
-            run = folder.name_of(out) if (out / folder.SECRET).exists() else None
-            before = account.spent(protected, but=run)
-            if before.releases or before.others:
-                wrapped(
-                    f"released before from this table, as {account.folder} has it: "
-                    f"{of_table(before.to_dict())}. This release comes on top",
-                    on_stderr=True,
-                )
+        unit = task.shape.unit
+        protected = unit if relation is Relation.REPLACE_ONE else f"{unit} ({relation.value})"
+        story = budgets.story(private, task.groups, unit=protected, run=folder.begun(out))
+        if story:
+            wrapped(story, on_stderr=True)
     if task.findings:  # spellings of cells on a terminal only
         wrapped("Found, for the owner's eyes", on_stderr=True)
         show_findings(task.findings, cells=sys.stderr.isatty(), on_stderr=True)

@@ -129,7 +129,13 @@ def _fingerprints(folder: Path, tables: dict[str, Path | None]) -> dict[str, str
 
 def name_of(folder: Path) -> str:
     """A public name of a run, the same when it goes on, which tells nothing about its secret."""
-    return hmac.new((folder / SECRET).read_bytes(), b"name of the run", digestmod="sha256").hexdigest()[:16]
+    secret = files.create(folder / SECRET, os.urandom(32))
+    return hmac.new(secret, b"name of the run", digestmod="sha256").hexdigest()[:16]
+
+
+def begun(folder: Path) -> str | None:
+    """The name of a run that began and is not finished; None where none did. Writes nothing."""
+    return name_of(folder) if (folder / SECRET).exists() else None
 
 
 def _hmac(path: Path, secret: bytes) -> str:

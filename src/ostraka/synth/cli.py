@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ostraka.core.result import Result
-    from ostraka.data.budgets import Account
+    from ostraka.data.budgets import Tables
     from ostraka.data.findings import Finding
     from ostraka.data.schema import Schema
     from ostraka.data.table import Table
@@ -128,8 +127,7 @@ def table(
     require_settled(doubts)
     request.check_price(generator)  # what the schema or the price refuses is refused before there is a folder
     tables = Tables.beside(private) if budgets is None else Tables(budgets)
-    known = tables.known(private, groups)
-    _plan(table, columns, generator, groups=groups, doubts=doubts, account=known, out=out)
+    _plan(table, columns, generator, groups=groups, doubts=doubts, tables=tables, out=out)
     console.require_consent(f"Spend epsilon {epsilon:g} of {private}?", yes=yes)
     codes = columns.encode(frame)
     unread = columns.unread(frame) | {name: int(table.numbers(name)[1].sum()) for name in edged}
@@ -149,10 +147,7 @@ def table(
         tell("read", 1, 1)
         with folder.unless_refused(out, ledger, going_on=going_on):
             generator.fit(frame, groups=groups, ledger=ledger, **request.order_of(table))
-        result = generator.result_
-        unit, relation = result.settings["unit"], result.settings["relation"]
-        spent = account.spent(unit if relation == "replace-one" else f"{unit} ({relation})").to_dict()
-        generator.result_ = replace(result, upper={**result.upper, "table": spent})
+        generator.result_ = account.record(generator.result_)
         # what is paid for is kept before anything else can fail
         files.write(out / GENERATOR, generator.to_json())
         tell("fit", 1, 1)
@@ -236,13 +231,12 @@ def _plan(
     *,
     groups: Any,
     doubts: list[Finding],
-    account: Account | None,
+    tables: Tables,
     out: Path,
 ) -> None:
     """Print what will be asked and what it costs, before anything is spent."""
     from ostraka.data.units import count
     from ostraka.report import folder
-    from ostraka.report.page import of_table
 
     unit = "row" if groups is None else "person"
     n_units = count(len(table) if groups is None else groups)
@@ -257,10 +251,9 @@ def _plan(
     click.echo("Plan", err=True)
     for name, text in lines:
         click.echo(f"{name:<11}{text}", err=True)
-    run = folder.name_of(out) if (out / folder.SECRET).exists() else None  # one that goes on
-    if account is not None and (before := account.spent(f"{unit} (add-or-remove)", but=run)).releases:
-        said = f"released before from this table, as {account.folder} has it: {of_table(before.to_dict())}"
-        click.echo(f"{said}. This release comes on top", err=True)
+    story = tables.story(table.path, groups, unit=f"{unit} (add-or-remove)", run=folder.begun(out))
+    if story:
+        click.echo(story, err=True)
     for doubt in doubts:
         click.echo(f"for the owner: {doubt.sentence(cells=False)}", err=True)
 

@@ -21,6 +21,8 @@ from ostraka.console import argument, option, verb
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.data.budgets import TableLedger
     from ostraka.text.writer import Writer, Written
 
 TEXTS, RECORD, LEDGER, STORE = "texts.csv", "result.json", "ledger.sqlite", "private.sqlite"
@@ -50,6 +52,12 @@ def write(
     relation: str = option("zero-out", "zero-out or replace-one."),
     ask: str | None = option(None, "What the model is asked; {label} is the class.", "TEXT"),
     ledger: Path | None = option(None, "Ledger that pays. Default: one in the folder.", "FILE"),
+    budgets: Path | None = option(
+        None,
+        "Folder of the ledgers of tables, which are charged, too. Default: ostraka-ledgers, beside FILE.",
+        "FOLDER",
+        name="--tables",
+    ),
     threads: int = option(1, "Of the model.", "N", min=1),
     plan: bool = option(False, "Print what it would cost, and stop."),
     as_json: bool = option(False, "Print the record on stdout.", name="--json"),
@@ -62,7 +70,6 @@ def write(
     """
     from ostraka.core import check
     from ostraka.core.ledger.budget import Budget
-    from ostraka.core.ledger.ledger import Ledger
     from ostraka.data.columns import people
     from ostraka.data.table import Format, read
     from ostraka.data.units import count
@@ -138,15 +145,41 @@ def write(
     where = out / LEDGER if ledger is None else ledger
     budget = Budget(epsilon=epsilon, delta=delta, adaptive=False) if not where.exists() else None
     try:
-        with Ledger(where, budget=budget) as paying:
+        with _ledger(
+            private, owners, budgets, relation=relation, out=out, where=where, budget=budget
+        ) as paying:
             if texts is None:
                 reply = writer.answer(str(answer), retrieve=retrieve, at=near, ledger=paying)
                 console.say(reply._asdict(), reply.text, as_json=as_json)
                 return
             written = writer.write(texts, ledger=paying)
+            writer.result_ = paying.account.record(writer.result_)
     finally:
         writer.close()
     _write(out, writer, written, as_json=as_json)
+
+
+def _ledger(
+    private: Path,
+    owners: Any,
+    budgets: Path | None,
+    *,
+    relation: str,
+    out: Path,
+    where: Path,
+    budget: Budget | None,
+) -> TableLedger:
+    """The ledger of a run, which charges that of its table first; what was released before is said."""
+    from ostraka.data.budgets import TableLedger, Tables
+    from ostraka.report import folder
+
+    tables = Tables.beside(private) if budgets is None else Tables(budgets)
+    unit = "row" if owners is None else "person"
+    unit += "" if relation == "replace-one" else f" ({relation})"
+    if story := tables.story(private, owners, unit=unit, run=folder.begun(out)):
+        click.echo(story, err=True)
+    account = tables.account(private, owners)
+    return TableLedger(where, budget=budget, account=account, run=folder.name_of(out))
 
 
 def _print_plan(estimate: dict[str, Any], *, as_json: bool) -> None:
@@ -164,20 +197,21 @@ def _print_plan(estimate: dict[str, Any], *, as_json: bool) -> None:
 def _write(out: Path, writer: Writer, written: list[Written], *, as_json: bool) -> None:
     """Write texts and record, and say what they cost."""
     from ostraka.core import files
-    from ostraka.report.page import at_most
+    from ostraka.report.page import at_most, of_table
 
     files.write(out / TEXTS, _csv([("label", "text"), *written]))
     files.write(out / RECORD, writer.result_.to_json())
     upper = writer.result_.upper
     if as_json:
         summary = {"texts": str(out / TEXTS), "n_texts": len(written), "unit": writer.unit_}
-        click.echo(json.dumps({**summary, "epsilon": upper["epsilon"], "delta": upper["delta"]}))
+        click.echo(json.dumps(summary | {name: upper[name] for name in ("epsilon", "delta", "table")}))
         return
     click.echo(f"{len(written)} texts: {out / TEXTS}")
     click.echo(
         f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {writer.unit_} "
         + ("left out" if writer.relation == "zero-out" else "replaced")
     )
+    click.echo(f"all releases from this table: {of_table(upper['table'])}")
 
 
 @verb()
@@ -196,6 +230,12 @@ def evolve(
     epsilon: float = option(1.0, "Price of all rounds.", "NATS"),
     delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P"),
     seed: int = option(0, "Of the texts, which are public.", "N", min=0),
+    budgets: Path | None = option(
+        None,
+        "Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.",
+        "FOLDER",
+        name="--ledger",
+    ),
     threads: int = option(1, "Of the model.", "N", min=1),
     as_json: bool = option(False, "Print the record on stdout.", name="--json"),
 ) -> None:
@@ -208,12 +248,11 @@ def evolve(
     """
     from ostraka.core import check, files
     from ostraka.core.ledger.budget import Budget
-    from ostraka.core.ledger.ledger import Ledger
     from ostraka.data.columns import people
     from ostraka.data.table import Format, read
     from ostraka.data.units import count
     from ostraka.report import folder
-    from ostraka.report.page import at_most
+    from ostraka.report.page import at_most, of_table
     from ostraka.text.evolution import evolution, features
     from ostraka.text.models import open_model
 
@@ -245,21 +284,32 @@ def evolve(
     settings |= {"rounds": rounds, "tokens": tokens, "temperature": temperature, "seed": seed}
     settings |= {"epsilon": epsilon, "delta": delta, "version": ostraka.__version__}
     going_on = folder.open_run(out, settings, tables={"private": private})
+    budget = Budget(epsilon=epsilon, delta=delta, adaptive=False)
     with (
-        Ledger(out / LEDGER, budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)) as ledger,
+        _ledger(
+            private,
+            owners,
+            budgets,
+            relation="add-or-remove",
+            out=out,
+            where=out / LEDGER,
+            budget=budget,
+        ) as ledger,
         folder.unless_refused(out, ledger, going_on=going_on),
     ):
         made.fit(documents, groups=owners, ledger=ledger)
+        made.result_ = ledger.account.record(made.result_)
     votes = sorted(zip(made.votes_.tolist(), made.candidates_.tolist(), strict=True), reverse=True)
     files.write(out / TEXTS, _csv([("text", "votes"), *((line, n_votes) for n_votes, line in votes)]))
     files.write(out / RECORD, made.result_.to_json())
     upper, unit = made.result_.upper, "document" if person is None else "person"
     if as_json:
-        price = {"epsilon": upper["epsilon"], "delta": upper["delta"], "unit": unit}
+        price = {"epsilon": upper["epsilon"], "delta": upper["delta"], "unit": unit, "table": upper["table"]}
         click.echo(json.dumps({"texts": str(out / TEXTS), "n_texts": len(votes)} | price))
         return
     click.echo(f"{len(votes)} texts with their noisy votes: {out / TEXTS}")
     click.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
+    click.echo(f"all releases from this table: {of_table(upper['table'])}")
 
 
 def _csv(rows: Iterable[Iterable[object]]) -> str:
