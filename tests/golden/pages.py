@@ -132,17 +132,17 @@ def answer(name: str) -> str:
     """The page of an answer to a collection, and what its record has for programs."""
     collected = samples.COLLECTED[name]
     told = _ANSWERS[name](collected)
-    values = {key: _rounded(value) for key, value in told.values.items()}
+    values = {key: rounded(value) for key, value in told.values.items()}
     with mock.patch.object(show, "svg", return_value="<svg></svg>"):  # drawings are recorded elsewhere
         page = show.page(told, collected, language="de" if name == "choices" else "en")
-    return f"{text(page)}{values}\nto pages of clients: {_rounded(show.summary(collected))}\n"
+    return f"{text(page)}{values}\nto pages of clients: {rounded(show.summary(collected))}\n"
 
 
-def _rounded(value: object) -> object:
+def rounded(value: object) -> object:
     if isinstance(value, dict):
-        return {name: _rounded(part) for name, part in value.items()}
+        return {name: rounded(part) for name, part in value.items()}
     if isinstance(value, list):
-        several = [_rounded(part) for part in value]
+        several = [rounded(part) for part in value]
         return several if len(several) <= MANY else [*several[:3], f"{len(several)} in all"]
     return float(f"{value:.4g}") + 0.0 if isinstance(value, float) else value
 
@@ -151,7 +151,7 @@ def forecast(name: str, alpha: float) -> str:
     """What is said of the next round."""
     told = show.forecast(samples.ROUNDS[name], alpha=alpha)
     rows = [" | ".join(row) for row in (told.columns, *told.rows)]
-    values = {key: _rounded(value) for key, value in told.values.items()}
+    values = {key: rounded(value) for key, value in told.values.items()}
     return "\n".join([told.title, *told.sentences, *rows, told.alt, str(values)]) + "\n"
 
 
