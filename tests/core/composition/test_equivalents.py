@@ -102,6 +102,14 @@ def test_more_noise_and_fewer_answers_never_cost_more():
     assert (np.diff([(n * loud).epsilon(DELTA) for n in range(60, 70)]) > 0).all()
 
 
+@pytest.mark.parametrize("kind", [SCREEN, ARGMAX])
+def test_the_shares_of_the_loudest_noises_are_what_is_computed(kind, monkeypatch):
+    """As many answers as are followed, the first block on its own, the second also from the first."""
+    at = np.rint((equivalents._shares(kind) - equivalents._LEAST) * (equivalents._STEPS / equivalents._SPAN))
+    monkeypatch.setattr(equivalents, "_BLOCKS", equivalents._BLOCKS[-2:])
+    assert np.abs(equivalents.tabulate(kind) - at[-2:]).max() <= 1  # another libm
+
+
 def test_a_file_that_was_changed_is_not_used(tmp_path, monkeypatch):
     law = Law(ARGMAX, 0.03, 20)
     assert equivalents.table(law) is not None
