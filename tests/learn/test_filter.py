@@ -4,17 +4,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.linalg import hadamard
+from scipy.stats import multivariate_normal
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from ostraka import Budget, BudgetExceeded, Ledger, PATEClassifier
 from ostraka.learn.students import filter as students_filter
-from ostraka.learn.students.filter import KalmanLogistic, chances
+from ostraka.learn.students.filter import KalmanLinear, KalmanLogistic, chances
 from ostraka.learn.ways.filter import Filter
 from ostraka.learn.ways.plan import Facts
 from ostraka.mechanisms import NoisyCounts
 from ostraka.voters import QuantileCells
-from ostraka.voters.rows import balanced_residuals, summed
+from ostraka.voters.rows import balanced_residuals, probabilities, summed
 
 
 def table(n_rows, *, share=0.5, strength=1.5, seed=0, n_columns=8):
@@ -48,40 +49,6 @@ def learned(plan_of_filter, rows, y, rng, n_classes=2):
 
 
 class TestTheFilter:
-    def test_the_last_round_takes_off_what_rows_leave_unsure_and_no_round_is_left(self):
-        rows = np.column_stack([np.random.default_rng(0).normal(size=(50, 2)) / 4, np.full(50, 0.5)])
-        model = KalmanLogistic(rows, [1.0, 1.0], n_classes=2, n_units=1000, n_rounds=1, sigma=1.0)
-        model.step(np.array([[20.0], [0.0], [3.0]]))
-        assert model.coef_[0, 0] > 0
-        assert model.weights_.sum() == pytest.approx(1.0)
-        with pytest.raises(ValueError, match="all rounds were taken"):
-            model.step(np.zeros((3, 1)))
-        with pytest.raises(ValueError, match=r"shape \(3, 1\)"):
-            KalmanLogistic(rows, [1.0, 1.0], n_classes=2, n_units=10, n_rounds=1, sigma=1.0).step(np.zeros(3))
-
-    def test_one_round_of_independent_features_is_the_closed_form(self):
-        """Balanced labels and features at right angles: the posterior mean is that of one number."""
-        rows = np.array([[1.0, 0, 1], [-1, 0, 1], [0, 1, 1], [0, -1, 1]]) / np.sqrt(2)
-        rows = np.tile(rows, (500, 1))
-        n, sigma = 2000, 500.0
-        model = KalmanLogistic(rows, [1.0, 1.0], n_classes=2, n_units=n, n_rounds=2, sigma=sigma)
-        model.step(np.array([[300.0], [0.0], [0.0]]))
-        curvature = n * 2 / 4 * 0.25  # weight 2 of equal probabilities, p(1 - p), mean square of the feature
-        sampling = 1 / (n * 0.15 * 0.25)
-        expected, evidence = [], []
-        for scale in (0.05, 0.2, 0.8, 3.0):
-            prior = scale + sampling
-            intercept = 36 / 0.5 + 1 / (n * 0.15 * 0.5)
-            wrong = np.minimum(0.5 * prior + 0.5 * intercept, 4.0)
-            noise = sigma**2 + n**2 / 2000 * 0.25 * 0.25 * wrong
-            total = curvature**2 * prior + noise
-            expected.append(prior * curvature / total * 300)
-            evidence.append(-(np.log(total) * 2 + 300**2 / total) / 2)
-        weights = np.exp(evidence - np.max(evidence))
-        scores = model.weights_ @ np.array(expected)
-        assert model.coef_[0, 0] == pytest.approx(scores, rel=2e-3)
-        np.testing.assert_allclose(model.weights_, weights / weights.sum(), rtol=2e-2)
-
     def test_without_noise_it_reaches_logistic_regression(self):
         rows, y = table(9000)
         plan = planned(rows[:1000], n_units=5000, epsilon=20.0)
@@ -190,3 +157,160 @@ def test_axes_with_variances_of_their_own_are_the_whole_covariance_where_feature
     assert whole.weights_.max() < 0.99
     np.testing.assert_allclose(axes.weights_, whole.weights_, rtol=1e-6)
     np.testing.assert_allclose(axes.coef_, whole.coef_, rtol=1e-6, atol=1e-9)
+
+
+def by_bayes(rows, variances, tables, *, n_classes, n_units, sigma, whole, clips=()):
+    """What filters know after all tables, by Bayes' rule in its plain form with the densities of scipy.
+
+    Of numbers instead of classes where there are clips. Returns the coefficients, the weights of the filters,
+    and the covariances of the likeliest one in the directions of the given axes.
+    """
+    some = rows[np.linspace(0, len(rows) - 1, min(2000, len(rows))).astype(int)]
+    n_features, n_columns, middle = rows.shape[1], 1 if n_classes == 2 else n_classes, rows[:, -1].mean()
+    moments = rows.T @ rows / len(rows)
+    axes = np.eye(n_features) if whole else np.linalg.eigh(moments)[1]
+    only = np.asarray if whole else lambda matrix: np.diag(np.diag(matrix))
+    seen, doubt = some @ axes, 0.05 if clips else 1 / 0.15
+    ridge = 1e-6 * np.trace(moments) / n_features * np.eye(n_features) * whole
+    sampling = only(axes.T @ np.linalg.inv(moments + ridge) @ axes) * doubt / n_units
+    priors = [
+        only(axes.T @ np.diag([*scale * np.asarray(variances), 36 / middle**2]) @ axes)
+        for scale in ((0.01, 0.05, 0.2, 0.8) if clips else (0.05, 0.2, 0.8, 3.0))
+    ]
+    means = np.zeros((4, n_columns, n_features))
+    spreads = np.array([[prior + sampling] * n_columns for prior in priors])
+    evidence, coef = np.zeros(4), np.zeros((n_features, n_columns))
+    for turn, table in enumerate(tables):
+        at = coef
+        if clips:
+            slopes, offsets = np.full((len(some), 1), 1 / clips[turn]), np.zeros((len(some), 1))
+        else:
+            posed = probabilities(some @ coef)
+            if n_columns == 1:
+                weights = 1 / posed.max(axis=1)
+            else:  # the longest way from the probabilities to a class
+                weights = 1 / np.linalg.norm(np.eye(n_classes) - posed[:, None], axis=2).max(axis=1)
+            if turn == 0:
+                mean = seen.mean(axis=0) @ axes.T
+                length = n_units * mean @ mean * weights[0]
+                shares = 1 / n_classes + mean @ table / length
+                least = max(1.5 * sigma * np.linalg.norm(mean) / length, 0.02 / n_classes)
+                shares = np.clip(shares, min(least, 1 / n_classes), 1 - min(least, 1 / n_classes))
+                odds = np.log(shares) - (np.log(1 - shares) if n_columns == 1 else np.log(shares).mean())
+                at = np.vstack([np.zeros((n_features - 1, n_columns)), odds / middle])
+            sure = probabilities(some @ at)[:, -n_columns:]
+            slopes = weights[:, None] * sure * (1 - sure)
+            offsets = weights[:, None] * (sure - posed[:, -n_columns:])
+        for column in range(n_columns):
+            there, slope = axes.T @ at[:, column], slopes[:, column]
+            bend = only(n_units * (seen.T * slope) @ seen / len(seen))
+            measured = axes.T @ table[:, column] - n_units * seen.T @ offsets[:, column] / len(seen)
+            for k in range(4):
+                mean, spread = means[k, column], spreads[k, column]
+                wrong = np.einsum("ij,jk,ik->i", seen, spread, seen) + (seen @ (mean - there)) ** 2
+                unsure = slope**2 * np.minimum(wrong, 4.0) + offsets[:, column] ** 2
+                sampled = n_units**2 / len(rows) * only((seen.T * unsure) @ seen / len(seen))
+                noise = sigma**2 * np.eye(n_features) + sampled
+                law = multivariate_normal(bend @ (mean - there), bend @ spread @ bend + noise)
+                evidence[k] += law.logpdf(measured)
+                precision = np.linalg.inv(spread) + bend @ np.linalg.inv(noise) @ bend
+                score = np.linalg.inv(noise) @ (measured + bend @ there)
+                means[k, column] = np.linalg.solve(precision, np.linalg.solve(spread, mean) + bend @ score)
+                spreads[k, column] = np.linalg.inv(precision)
+        weights = np.exp(evidence - evidence.max()) / np.exp(evidence - evidence.max()).sum()
+        ends = means
+        if turn == len(tables) - 1:  # less what private rows would leave unsure without noise
+            ends = [
+                m @ np.linalg.inv(prior + sampling) @ prior for m, prior in zip(means, priors, strict=True)
+            ]
+        coef = axes @ np.einsum("k,kcf->fc", weights, np.array(ends))
+    return coef, weights, spreads[evidence.argmax()]
+
+
+def posed_rows(n_rows, n_features=3, seed=0):
+    """Rows of length 1 at most with a constant."""
+    rng = np.random.default_rng(seed)
+    numbers = rng.normal(size=(n_rows, n_features - 1)) * np.linspace(0.2, 0.4, n_features - 1)
+    rows = np.column_stack([numbers, np.full(n_rows, 0.5)])
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1)
+
+
+@pytest.mark.parametrize("n_rows", [40, 2300])  # of many rows, 2,000 tell the curvature
+@pytest.mark.parametrize(("n_classes", "whole"), [(2, True), (2, False), (3, False)])
+def test_three_rounds_are_bayes_rule(n_classes, whole, n_rows, monkeypatch):
+    if not whole:
+        monkeypatch.setattr(students_filter, "_MOST_WORK", 0)
+    rows, n_columns = posed_rows(n_rows), 1 if n_classes == 2 else n_classes
+    signs = np.array([[1.0, -0.5, -0.8], [-0.6, 0.9, 0.1], [0.7, -1.2, 0.3]])[:, :n_columns]
+    tables = [60.0 * signs, -25.0 * signs, 9.0 * signs]
+    of = {"n_classes": n_classes, "n_units": 700, "sigma": 12.0}
+    model = KalmanLogistic(rows, [1.0, 0.4], n_rounds=3, **of)
+    for table in tables:
+        model.step(table)
+    coef, weights, spreads = by_bayes(rows, [1.0, 0.4], tables, whole=whole, **of)
+    np.testing.assert_allclose(model.weights_, weights, rtol=1e-6)
+    np.testing.assert_allclose(model.coef_, coef, rtol=1e-6, atol=1e-9)
+    covariances = [spread if whole else np.diag(spread) for spread in model.covariance_]
+    np.testing.assert_allclose(covariances, spreads, rtol=1e-6, atol=1e-9)
+    with pytest.raises(ValueError, match="all rounds were taken"):
+        model.step(tables[0])
+
+
+def test_a_rare_class_is_read_as_one_of_the_least_share():
+    """A first table that nobody could have summed: no class is taken for rarer than the noise tells."""
+    rows, of = posed_rows(40), {"n_classes": 3, "n_units": 700}
+    table = np.outer(rows.mean(axis=0), [900.0, -700.0, -200.0])
+    for sigma in (0.5, 30.0, 300.0):  # the least share is 2/3 of a percent, told by the noise, or a third
+        model = KalmanLogistic(rows, [1.0, 0.4], n_rounds=2, sigma=sigma, **of).step(table)
+        after = [table, np.zeros((3, 3))]
+        coef, _, _ = by_bayes(rows, [1.0, 0.4], after, whole=False, sigma=sigma, **of)
+        np.testing.assert_allclose(model.step(after[1]).coef_, coef, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("n_rows", [40, 2300])
+def test_rounds_of_numbers_are_bayes_rule(n_rows):
+    rows, clips = posed_rows(n_rows), (1.0, 0.5, 0.25)
+    tables = [size * np.array([[1.0], [-0.5], [0.8]]) for size in (90.0, 40.0, -20.0)]
+    model = KalmanLinear(rows, [1.0, 0.4], n_units=700, n_rounds=3, sigma=12.0)
+    for table, clip in zip(tables, clips, strict=True):
+        model.step(table, clip=clip)
+    of = {"n_classes": 2, "n_units": 700, "sigma": 12.0, "whole": True, "clips": clips}
+    coef, weights, (spread,) = by_bayes(rows, [1.0, 0.4], tables, **of)
+    np.testing.assert_allclose(model.weights_, weights, rtol=1e-6)
+    np.testing.assert_allclose(model.coef_, coef, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model.covariance_[0], spread, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n_classes", "whole"), [(2, True), (2, False), (3, False)])
+def test_what_to_expect_is_the_accuracy_and_the_area_in_worlds_of_the_posterior(
+    n_classes, whole, monkeypatch
+):
+    if not whole:
+        monkeypatch.setattr(students_filter, "_MOST_WORK", 0)
+    rows, n_columns = posed_rows(60), 1 if n_classes == 2 else n_classes
+    model = KalmanLogistic(rows, [1.0, 0.4], n_classes=n_classes, n_units=700, n_rounds=2, sigma=12.0)
+    model.step(60.0 * np.array([[1.0, -0.5, -0.8], [-0.6, 0.9, 0.1], [0.7, -1.2, 0.3]])[:, :n_columns])
+    axes, rng, figures = np.eye(3) if whole else model.axes_, np.random.default_rng(0), []
+    sure = chances(rows @ model.coef_)
+    for _ in range(50):
+        apart = rng.normal(size=(3, n_columns))
+        roots = [np.linalg.cholesky(c if whole else np.diag(c)) for c in model.covariance_]
+        moved = np.stack([root @ x for root, x in zip(roots, apart.T, strict=True)], axis=1)
+        true = chances(rows @ (model.coef_ + axes @ moved))
+        areas = []
+        for k in range(n_classes == 2, n_classes):
+            yes, no = true[:, k, None], 1 - true[:, k]
+            above = (sure[:, k, None] > sure[:, k]) + 0.5 * np.eye(60)
+            areas.append((yes * no * above).sum() / (yes.sum() * no.sum()))
+        figures.append((true[np.arange(60), sure.argmax(axis=1)].mean(), np.mean(areas)))
+    (accuracy, area), (accuracy_error, area_error) = np.mean(figures, axis=0), np.std(figures, axis=0)
+    sampling = 1 / (4 * 60)  # variance of a share of 60 rows, at most
+    assert model.expected() == pytest.approx(
+        {
+            "accuracy": accuracy,
+            "auc": 0.5 + 1.05 * (area - 0.5),
+            "accuracy_error": np.sqrt(accuracy_error**2 + sampling),
+            "auc_error": np.sqrt((2 * area_error) ** 2 + (0.15 * 1.05 * (area - 0.5)) ** 2 + sampling),
+        },
+        rel=1e-6,
+    )

@@ -285,19 +285,74 @@ def test_an_attackers_own_generator_learns_from_samples_and_from_what_it_knows(m
     assert statistics[:16].min() > statistics[40:].max()  # rows that it knows are called generated
 
 
-@pytest.mark.slow  # quick: an attacker's own generator learns from what it knows, above
-def test_known_members_look_real_from_the_step_at_which_they_join():
-    pytest.importorskip("torch")
-    rng = np.random.default_rng(0)
-    samples, members = rng.random((64, 16)) / 2, 0.5 + rng.random((16, 16)) / 2
+@pytest.mark.parametrize("known", ["fakes", "members"])
+def test_a_training_is_this_loop_and_what_is_known_joins_at_its_step(known):
+    """Hayes et al. 2019, section 4: soft labels, and half of the generated or of the real rows."""
+    torch = pytest.importorskip("torch")
+    from torch.nn.functional import binary_cross_entropy_with_logits as entropy
 
-    def told(**options):
-        attacker = TargetGenerator(epochs=100, width=32, learning_rate=1e-3, random_state=0)  # 200 steps
-        return attacker.fit(samples, **options).realness(members)
+    from ostraka.nets import adversarial
+    from ostraka.nets.training import epoch_seed
 
-    alone = told()
-    assert told(members=members, delay=100).mean() > alone.mean() + 0.5
-    assert not np.array_equal(told(members=members, delay=199), alone)
+    settings = adversarial.Settings(3, 5, 1e-2, 4, 6, 0.25, normed=True, device="cpu")
+    rng, events = np.random.default_rng(0), []
+    rows, beside = rng.random((13, 8)).astype(np.float32), rng.random((9, 8)).astype(np.float32)
+    model, plain = (adversarial.new_generator("gan", 8, settings, seed=2) for _ in "ab")
+    adversarial.train_generator(
+        model, rows, settings, seed=3, delay=4, progress=lambda *what: events.append(what), **{known: beside}
+    )
+    assert events == [("epochs", 1, 3), ("epochs", 2, 3), ("epochs", 3, 3)]
+    assert not model.training
+    players = (plain.discriminator, plain.generator)
+    judge, forger = (torch.optim.Adam(x.parameters(), lr=1e-2, betas=(0.5, 0.999)) for x in players)
+    for epoch in range(3):  # each of two steps
+        torch.manual_seed(epoch_seed(3, epoch))
+        draws = torch.Generator().manual_seed(epoch_seed(3, epoch))
+        order = torch.randperm(13, generator=draws)
+        for step in range(2):
+            real, made = torch.tensor(rows)[order[5 * step :][:5]], None
+            if 2 * epoch + step >= 4:
+                half = torch.tensor(beside)[torch.randint(9, (2,), generator=draws)]
+                made, real = (half, real) if known == "fakes" else (None, torch.cat([real[2:], half]))
+            generated = plain.generator(torch.randn(5, 4)).detach()
+            generated = generated if made is None else torch.cat([generated[2:], made])
+            logits = plain.discriminator(real)[:, 0]
+            loss = entropy(logits, 0.7 + 0.5 * torch.rand(5))
+            logits = plain.discriminator(generated)[:, 0]
+            judge.zero_grad()
+            (loss + entropy(logits, 0.3 * torch.rand(5))).backward()
+            judge.step()
+            forger.zero_grad()
+            logits = plain.discriminator(plain.generator(torch.randn(5, 4)))[:, 0]
+            entropy(logits, torch.ones(5)).backward()
+            forger.step()
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_answers_and_samples_of_many_rows_are_those_of_a_few_at_a_time():
+    torch = pytest.importorskip("torch")
+    from ostraka.nets import adversarial
+
+    settings = adversarial.Settings(1, 4, 1e-3, 3, 6, 0.5, normed=False, device="cpu")
+    model = adversarial.new_generator("vae", 8, settings, seed=0)
+    model.decoder[-1].bias.data += torch.linspace(-9, 9, 8)
+    rows = np.random.default_rng(0).random((2100, 8)).astype(np.float32)
+    noise = np.random.default_rng(1).normal(size=(2100, 3)).astype(np.float32)
+    model.eval()
+    with torch.no_grad():
+        realness = -model.losses(torch.tensor(np.hstack([rows, 0 * rows])))
+        copies = torch.sigmoid(model.decoder(model.encoder(torch.tensor(rows))[:, :3]))
+        decoded = torch.sigmoid(model.decoder(torch.tensor(noise)))
+    for training in (False, True):  # which answers leave as it is
+        model.train(training)
+        np.testing.assert_allclose(adversarial.realness_of(model, rows), realness, rtol=1e-5)
+        np.testing.assert_allclose(adversarial.copies_of(model, rows), copies, atol=1e-6)
+        np.testing.assert_allclose(adversarial.decoded_by(model, noise), decoded, atol=1e-6)
+        torch.manual_seed(5)
+        expected = torch.cat([torch.sigmoid(model.decoder(torch.randn(n, 3))) for n in (1024, 1024, 52)])
+        np.testing.assert_allclose(adversarial.sample_of(model, 2100, seed=5), expected.detach(), atol=1e-6)
+        assert model.training is training
 
 
 # What is refused.

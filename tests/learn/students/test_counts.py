@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, softmax
 from scipy.stats import multivariate_normal
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC
 
 from ostraka import ABSTAIN
 from ostraka.learn.students.counts import sharpness
@@ -71,13 +72,58 @@ class TestMomentLogistic:
         assert model.predict(np.eye(3)).tolist() == ["x", "y", "z"]
         np.testing.assert_allclose(model.predict_proba(np.eye(3)).sum(axis=1), 1.0)
 
+    @pytest.mark.parametrize("n_classes", [2, 3])
+    def test_it_is_the_mode_of_the_stated_posterior_with_errors_by_the_noise_alone(self, n_classes):
+        rng = np.random.default_rng(5)
+        lines = np.hstack([np.eye(3)[rng.integers(0, 3, 60)], np.eye(2)[rng.integers(0, 2, 60)]])
+        counts = rng.uniform(-4, 300, size=(5, n_classes)).round()  # noise took one below zero
+        counts[1] = -4.0
+        sigma, n_units, penalty = 9.0, 800, 2.0
+        model = MomentLogistic(penalty=penalty).fit(lines, counts, sigma=sigma, n_units=n_units)
+        priors = counts.sum(axis=0) / counts.sum()
+        sizes, moments, variances, noises = [], [], [], []
+        for cell, row in zip(lines.T, counts, strict=True):
+            rows, expected = cell.sum(), cell.sum() * n_units / 60
+            # the total of noisy counts, and the private rows that so many public ones let expect
+            by_noise, by_chance = n_classes * sigma**2, expected * n_units / 60
+            sizes.append((expected / by_chance + row.sum() / by_noise) / (1 / by_chance + 1 / by_noise))
+            moments.append(row * rows / sizes[-1])
+            noises.append((sigma * rows / sizes[-1]) ** 2)
+            variances.append(noises[-1] + rows * max(priors * (1 - priors)))
+
+        def posterior(coef, intercept):
+            sure = softmax(lines @ coef + intercept, axis=1)
+            apart = lines.T @ sure - moments
+            return (apart**2 / np.array(variances)[:, None]).sum() / 2 + penalty / 2 * (coef**2).sum()
+
+        best = posterior(model.coef_, model.intercept_)
+        steps = 1e-3 * rng.normal(size=(200, 6, n_classes))
+        assert min(posterior(model.coef_ + x[:5], model.intercept_ + x[5]) - best for x in steps) > -1e-5
+        assert posterior(model.coef_ * 1.05, model.intercept_) > best + 1e-4
+        assert posterior(model.coef_ * 0.95, model.intercept_) > best + 1e-4
+        sure = model.predict_proba(lines)
+        for k in range(n_classes):
+            slope = lines.T @ np.diag(sure[:, k] * (1 - sure[:, k])) @ lines
+            weighted = slope / np.array(variances)
+            reaction = np.linalg.inv(2 * weighted @ slope + penalty / 2 * np.eye(5)) @ weighted
+            errors = np.sqrt(np.diag(reaction @ np.diag(2 * np.array(noises)) @ reaction.T))
+            np.testing.assert_allclose(model.standard_errors_[:, k], errors, rtol=1e-3)
+
     def test_refuses(self):
-        for lines, counts, words in (
-            (np.ones((5, 3)), np.ones((2, 2)), "a row for each cell"),
-            (np.ones((5, 2)), [[1, np.nan], [1, 2]], "finite"),
+        for lines, counts, settings, words in (
+            (np.ones((5, 3)), np.ones((2, 2)), {}, "a row for each cell, got \\(5, 3\\), \\(2, 2\\)"),
+            (np.ones(5), np.ones((2, 2)), {}, "a row for each cell"),
+            (np.ones((5, 2)), np.ones(2), {}, "a row for each cell"),
+            (np.ones((5, 2)), [[1, np.nan], [1, 2]], {}, "finite"),
+            (np.full((5, 2), np.inf), np.ones((2, 2)), {}, "finite"),
+            (np.ones((5, 2)), np.ones((2, 2)), {"classes": [0, 1, 2]}, "a column for each of 3 classes"),
+            (np.ones((5, 2)), np.ones((2, 2)), {"sigma": -1.0}, "sigma must be"),
+            (np.ones((5, 2)), np.ones((2, 2)), {"n_units": 0}, "n_units must be"),
         ):
             with pytest.raises(ValueError, match=words):
-                MomentLogistic().fit(lines, counts, sigma=1.0, n_units=10)
+                MomentLogistic().fit(lines, counts, **{"sigma": 1.0, "n_units": 10} | settings)
+        with pytest.raises(ValueError, match="penalty must be"):
+            MomentLogistic(penalty=0.0).fit(np.ones((5, 2)), np.ones((2, 2)), sigma=1.0, n_units=10)
 
 
 class TestSmoothedCounts:
@@ -196,14 +242,41 @@ class TestSmoothedCounts:
 
 
 class TestAugmentedSVM:
+    def test_it_is_the_machine_of_scikit_learn_with_a_width_of_the_rows(self):
+        X, y = load_digits(n_class=3, return_X_y=True)
+        weight = np.linspace(0.2, 2, 60)
+        distances = ((X[:60, None] - X[:60]) ** 2).sum(axis=2)
+        plain = SVC(C=0.7, gamma=4 / distances.mean(), break_ties=True)
+        plain.fit(X[:60], y[:60], sample_weight=weight)
+        model = AugmentedSVM(penalty=0.7).fit(X[:60], y[:60], weight)
+        scores = model.decision_function(X)
+        np.testing.assert_allclose(scores, plain.decision_function(X), atol=1e-9)
+        np.testing.assert_array_equal(model.predict(X), plain.predict(X))
+        np.testing.assert_allclose(model.predict_proba(X), softmax(scores, axis=1), atol=1e-12)
+        two = y < 2  # then scores are one column, of the second class
+        halves = AugmentedSVM().fit(X[two], y[two])
+        expected = expit(halves.decision_function(X))
+        np.testing.assert_allclose(halves.predict_proba(X)[:, 1], expected, atol=1e-12)
+
+    def test_a_sharpness_makes_scores_as_sure_as_asked(self):
+        scores = np.random.default_rng(0).normal(size=(400, 3))
+        for factor in (2.0**-6, 2.0**-5.75, 1.0, 2.0**0.25, 2.0**10):
+            confidence = softmax(factor * scores, axis=1).max(axis=1).mean()
+            assert sharpness(scores, confidence=float(confidence)) == factor
+        assert sharpness(scores, confidence=1.0) == 2.0**10
+        assert sharpness(scores, confidence=1 / 3) == 2.0**-6
+        with pytest.raises(ValueError, match="confidence must be"):
+            sharpness(scores, confidence=1.1)
+
     def test_small_changes_help_with_few_images(self):
         X, y = load_digits(return_X_y=True)
         plain, moved = (AugmentedSVM(image_shape=shape).fit(X[:150], y[:150]) for shape in (None, (8, 8)))
         assert moved.score(X[600:1200], y[600:1200]) > plain.score(X[600:1200], y[600:1200]) + 0.03
 
     def test_one_class_is_said_always(self):
-        model = AugmentedSVM().fit(np.eye(4), ["a"] * 4)
+        model = AugmentedSVM().fit(np.eye(4), ["a"] * 4, classes=["b", "a"])
         assert model.predict(np.eye(4)).tolist() == ["a"] * 4
+        assert model.predict_proba(np.eye(4)).tolist() == [[0.0, 1.0]] * 4
 
     def test_it_says_how_sure_it_is_of_every_class(self):
         X, y = load_digits(return_X_y=True)

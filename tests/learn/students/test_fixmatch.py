@@ -244,6 +244,13 @@ def test_settings_for_images_learn_from_drawings_of_any_range():
     images = images / 16 * 255
     answers = np.where(np.arange(len(labels)) % 3 == 0, labels, ABSTAIN)
     student = FixMatch.of_images(images, (8, 8), n_steps=36, random_state=0)
+    assert (student.ratio, student.threshold, student.augment) == (
+        3, 0.9, ImageAugment(shape=(1, 8, 8), span=(0.0, 255.0), fill=0.0, strength=0.5)
+    )  # fmt: skip
+    settings = student.network.get_params()
+    chosen = ("epochs", "batch_size", "learning_rate", "schedule", "random_state")
+    assert [settings[name] for name in chosen] == [4, 64, 6e-3, "cosine", 0]
+    assert FixMatch.of_images(images[:100], (8, 8), n_steps=1).network.epochs == 1
     student.network.n_threads = 1
     assert student.fit(images, answers).score(images, labels) > 0.8
     assert len(student.losses_) == 4  # epochs of nine steps

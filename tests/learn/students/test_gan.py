@@ -21,6 +21,7 @@ from ostraka.nets.generative import (  # noqa: E402
     mismatch,
     real_loss,
 )
+from ostraka.nets.training import cosine, epoch_seed  # noqa: E402
 from ostraka.networks import TorchClassifier  # noqa: E402
 from ostraka.students import Distilled, FeatureMatchingGAN  # noqa: E402
 from tests.learn.students.conftest import checks_of_scikit_learn  # noqa: E402
@@ -245,6 +246,89 @@ class TestStudent:
         for name in ("layers.0.weight", "layers.1.bias"):
             torch.testing.assert_close(weights[name], state["average"][f"module.{name}"], rtol=0, atol=0)
             assert not torch.equal(weights[name], state["classifier"][name])
+
+    def test_a_training_is_this_loop(self):
+        net = network(epochs=3, batch_size=40, schedule="cosine", random_state=3)
+        fitted = FeatureMatchingGAN(net, generator=(8,), n_noise=4, unanswered_weight=0.5).fit(X, ANSWERS)
+        rows = X.astype(np.float32)
+        rows = torch.tensor((rows - rows.mean(axis=0)) / rows.std(axis=0))
+        answered, labels, seed = rows[ANSWERS >= 0], torch.tensor(ANSWERS[ANSWERS >= 0]), net.seed()
+        net.classes_ = np.arange(3)
+        module = net.opened(rows, seed=seed)
+        torch.manual_seed(seed)
+        losses = AdversarialLosses(
+            classifier=module, generator=generator(4, 4, hidden=(8,), unit=False), n_noise=4, weight=0.5
+        )
+        players = {module: losses.classifier_loss, losses.generator: losses.generator_loss}
+        adams = {player: ADAM(player.parameters()) for player in players}
+        mean, done, by_epoch = None, 0, []
+        for epoch in range(3):
+            torch.manual_seed(epoch_seed(seed, epoch))
+            draws, values = torch.Generator().manual_seed(epoch_seed(seed, epoch)), []
+            order = torch.randperm(150, generator=draws)
+            for step in range(3):  # 30 of 150 rows are left out of an epoch
+                places = torch.randint(30, (40,), generator=draws)
+                batch = rows[order[40 * step :][:40]], answered[places], labels[places]
+                for player, loss in players.items():
+                    adams[player].param_groups[0]["lr"] = 0.01 * cosine((epoch + step / 3) / 3)
+                    adams[player].zero_grad()
+                    value = loss(batch)
+                    value.backward()
+                    adams[player].step()
+                    values += [value.item()] * (player is module)
+                share = 1.0 if mean is None else 9 / (9 + done)
+                now = {name: weight.detach().clone() for name, weight in module.named_parameters()}
+                mean = {name: (mean or now)[name] * (1 - share) + now[name] * share for name in now}
+                done += 1
+            by_epoch.append(np.mean(values))
+        assert fitted.losses_ == pytest.approx(by_epoch, rel=1e-5)
+        for name, weight in fitted.network_.module_.named_parameters():
+            torch.testing.assert_close(weight.detach(), mean[name])
+        assert not fitted.generator_.training
+
+    def test_what_is_not_named_is_stated(self, monkeypatch):
+        def stop(*_arguments, **_settings):
+            raise InterruptedError
+
+        monkeypatch.setattr(TorchClassifier, "train_on", stop)
+        images = np.random.default_rng(0).random((40, 64)).astype(np.float32)
+        plain, images_of = (
+            FeatureMatchingGAN(random_state=4),
+            FeatureMatchingGAN(generator="dcgan", n_noise=8),
+        )
+        for model in (plain, images_of):
+            with pytest.raises(InterruptedError):
+                model.fit(images, np.arange(40) % 2)
+        chosen = plain.network_.get_params()
+        assert chosen.pop("optimizer").keywords == {"betas": (0.5, 0.999)}
+        assert {name: chosen[name] for name in ("epochs", "batch_size", "learning_rate", "schedule")} == {
+            "epochs": 100, "batch_size": 100, "learning_rate": 3e-3, "schedule": "cosine"
+        }  # fmt: skip
+        assert chosen["random_state"] == 4
+        shapes = [tuple(weight.shape) for weight in plain.network_.module_.parameters() if weight.ndim == 2]
+        assert shapes == [(500, 64), (250, 500), (250, 250), (2, 250)]
+        shapes = [tuple(weight.shape) for weight in plain.generator_.parameters() if weight.ndim == 2]
+        assert shapes == [(250, 100), (250, 250), (64, 250)]
+        assert isinstance(plain.generator_[-1], nn.Sigmoid)  # all values are in [0, 1]
+        shapes = [tuple(weight.shape) for weight in images_of.generator_.parameters() if weight.ndim == 4]
+        assert shapes == [(8, 32, 4, 4), (32, 1, 4, 4)]
+
+    @pytest.mark.parametrize(
+        ("values", "rows", "unit"),
+        [
+            ("auto", [0.0, 1.0], True),
+            ("auto", [-1e-6, 1.0], False),
+            ("auto", [0.0, 1.001], False),
+            ("any", [0.0, 1.0], False),
+            ("unit", [0.0, 1.0], True),
+        ],
+    )
+    def test_rows_in_the_unit_interval_stay_as_they_are(self, values, rows, unit):
+        table = np.column_stack([np.resize(rows, 20), np.full(20, 0.5)]).astype(np.float32)  # one is constant
+        model = student(epochs=1, values=values).fit(table, np.arange(20) % 2)
+        middle, half = (0, 1) if unit else (np.mean(rows), (rows[1] - rows[0]) / 2)
+        expected = np.column_stack([(table[:, 0] - middle) / half, 0 * table[:, 0] + 0.5 * unit])
+        np.testing.assert_allclose(model._scaled(table), expected, atol=1e-6)
 
     def test_real_rows_are_augmented_forged_ones_are_not(self):
         batches = []

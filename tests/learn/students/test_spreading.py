@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, make_blobs
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.semi_supervised import LabelSpreading
 
 from ostraka import ABSTAIN
 from ostraka.learn.students import counts as spreading
@@ -81,3 +83,17 @@ def test_a_large_public_table_is_thinned_but_keeps_every_answer(monkeypatch):
     assert len(rows) == 60
     assert (X[100:150][:, None] == rows[None]).all(axis=2).any(axis=1).all()
     assert fitted.score(X, y) == 1.0
+
+
+def test_it_is_spreading_and_kernel_ridge_of_scikit_learn():
+    X, y = load_digits(n_class=4, return_X_y=True)
+    X, y = X[:200], np.where(np.arange(200) % 5 == 0, y[:200], ABSTAIN)
+    student = Spreading(n_neighbors=5, alpha=0.6).fit(X, y)
+    graph = LabelSpreading(kernel="knn", n_neighbors=5, alpha=0.6, max_iter=100).fit(X, y)
+    sharp = graph.label_distributions_**2 / (graph.label_distributions_**2).sum(axis=1, keepdims=True)
+    ridge = KernelRidge(kernel="rbf", gamma=1 / (64 * X.var()), alpha=0.1)
+    ridge.fit(X, sharp, sample_weight=graph.label_distributions_.max(axis=1) ** 2 + 1e-3)
+    expected = np.maximum(ridge.predict(X), 0) + 1e-9 * sharp.mean(axis=0)
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(student.predict_proba(X), expected, atol=1e-10)
+    np.testing.assert_array_equal(student.predict(X), expected.argmax(axis=1))
