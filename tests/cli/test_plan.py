@@ -1,8 +1,10 @@
 """ostraka plan: every way, the command that carries out the best, and nothing private read."""
 
 import json
+import os
 import re
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +14,23 @@ from ostraka.voters.named import Way
 from tests.cli.terminal import typed
 
 FEW = ("--public-rows", 60, "--columns", 4)  # worlds that are small, and tried at once
+RECORD = Path(__file__).with_name("plans.txt")
 
 
 plan = partial(typed, "plan")
+
+
+def recorded(name, out):
+    """Hold what was printed to the record, but for shares, which differ between processors after two digits.
+
+    A change that is meant is written by ``OSTRAKA_RECORD=1 pytest tests/cli/test_plan.py``.
+    """
+    plans = dict(re.findall(r"^# (.*)\n((?:(?!# ).*\n)*)", RECORD.read_text("utf-8"), re.MULTILINE))
+    out = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", out).strip() + "\n"
+    if os.environ.get("OSTRAKA_RECORD"):
+        plans[name] = out
+        RECORD.write_text("".join(f"# {name}\n{plans[name]}" for name in sorted(plans)), "utf-8")
+    assert out.splitlines() == plans[name].splitlines()
 
 
 def test_each_way_fits_the_budget_and_the_best_one_is_what_to_type():
@@ -26,8 +42,7 @@ def test_each_way_fits_the_budget_and_the_best_one_is_what_to_type():
     typed = re.search(r"ostraka learn .*--epsilon ([\d.]+)", out)
     assert float(typed[1]) <= 2.0001
     assert f"--way {best} " in typed[0] or (best == "argmax" and "--teachers" in typed[0])
-    assert "forecasts" in out
-    assert "nothing is known" in out
+    recorded("of 5000 rows", out)
 
 
 def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_clearly():
@@ -48,12 +63,12 @@ def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_
         screen = eval(teachers["screen"], {"Threshold": Threshold})
         total = total + teachers["n_questions"] * screen.curve()
     assert total.epsilon(delta=record["delta"]) == (teachers["epsilon"] or pytest.approx(epsilon, rel=1e-2))
+    recorded("of 400 rows", out)
 
 
 def test_people_have_no_rounds_and_the_command_asks_whose_rows_they_are():
     _, out, _ = plan("--rows", 3000, "--classes", 2, "--epsilon", 2, "--people", *FEW)
-    assert "rounds protect rows, not people" in " ".join(out.split())
-    assert "--person COLUMN" in out
+    recorded("of 3000 people", out)
 
 
 def test_a_target_is_met_or_refused(monkeypatch):
@@ -63,7 +78,7 @@ def test_a_target_is_met_or_refused(monkeypatch):
     assert code == 0
     record = json.loads(out)
     assert max(way["accuracy"]["best"] for way in record["ways"] if way["accuracy"]) >= 0.7
-    assert record["epsilon"] < 10
+    recorded("to a target", out)
     code, _, err = plan(*numbers, "--target-accuracy", 0.99)
     assert code == 2
     assert "no epsilon up to 10" in err
@@ -73,6 +88,17 @@ def test_where_no_way_has_hope_the_default_says_why():
     code, out, err = plan("--rows", 16, "--classes", 2, "--epsilon", 0.02, *FEW)
     assert (code, out) == (2, "")
     assert "noise would drown all their ballots" in err
+    for wrong, words in (
+        (("--epsilon", 1, "--proxy", "x.csv"), "--proxy FILE and --label COLUMN need each other"),
+        (("--epsilon", 1, "--label", "y"), "--proxy FILE and --label COLUMN need each other"),
+        ((), "type --epsilon or --target-accuracy, one of them"),
+        (("--epsilon", 1, "--target-accuracy", 0.5), "type --epsilon or --target-accuracy, one of them"),
+        (("--target-accuracy", 0), "--target-accuracy must be above 0 and below 1, got 0"),
+        (("--target-accuracy", 1), "--target-accuracy must be above 0 and below 1, got 1"),
+    ):
+        code, out, err = plan("--rows", 16, "--classes", 2, *wrong)
+        assert (code, out) == (2, "")
+        assert words in " ".join(err.split())
 
 
 def test_a_public_proxy_narrows_the_ranges(tmp_path):
@@ -83,10 +109,9 @@ def test_a_public_proxy_narrows_the_ranges(tmp_path):
     lines = [",".join(f"{value:.4f}" for value in row) + f",{label}" for row, label in zip(X, y, strict=True)]
     path.write_text("\n".join(["a,b,c,y", *lines]))
     common = ("--rows", 20_000, "--classes", 2, "--epsilon", 1, *FEW, "--json")
-    assumed = json.loads(plan(*common)[1])
-    measured = json.loads(plan(*common, "--proxy", path, "--label", "y")[1])
-    assert "three samples of" in measured["basis"]
-    ranges = [record["ways"][0]["accuracy"] for record in (measured, assumed)]
+    assumed, measured = (plan(*common, *proxy)[1] for proxy in ((), ("--proxy", path, "--label", "y")))
+    recorded("of 20000 rows like these", measured.replace(str(path), "proxy.csv"))
+    ranges = [json.loads(record)["ways"][0]["accuracy"] for record in (measured, assumed)]
     widths = [accuracy["high"] - accuracy["low"] for accuracy in ranges]
     assert widths[0] < widths[1]
     code, _, err = plan("--rows", 20_000, "--classes", 3, "--epsilon", 1, "--proxy", path, "--label", "y")
