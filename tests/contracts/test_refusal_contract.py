@@ -139,6 +139,19 @@ def test_a_size_that_cannot_be_is_refused_before_the_charge(name, parameter, siz
         assert error is None or ledger.count() == 0
 
 
+@pytest.mark.parametrize("parameter", ["ledger", "manifest", "progress", "engine", "n_jobs"])
+@pytest.mark.parametrize("way", ["argmax", "counts", "filter"])
+def test_what_a_fit_runs_with_is_refused_before_anything_is_charged(way, parameter):
+    labels = (ROWS[:, 0] > 0.5).astype(int)
+    for value in (object(), 1.5, float("nan"), b"x", [], (1, 2)):
+        model = PATEClassifier(way=way, epsilon=4.0, n_teachers=5).set_params(**{parameter: value})
+        error, raw = refused(model.fit, ROWS, labels, ROWS[:9] * 0.99)
+        assert raw is None
+        if way == "argmax" or parameter not in {"engine", "n_jobs"}:  # other ways have no teachers
+            assert f"{parameter} must be" in str(error)
+            assert not hasattr(model, "ledger_")
+
+
 @pytest.mark.parametrize("budget", ["x", 2.0, (2.0, 1e-5), {"epsilon": 2.0}])
 def test_a_budget_that_is_none_is_refused(budget, tmp_path):
     with pytest.raises(TypeError, match=r"budget must be a Budget, such as Budget\(epsilon=2.0"):

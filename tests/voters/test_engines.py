@@ -129,7 +129,10 @@ def test_a_missing_cluster_names_its_install_command(engine, package, extra, mon
 
 @pytest.mark.parametrize(
     ("engine", "n_jobs", "words"),
-    [("abacus", 2, "Invalid backend: abacus, expected one of"), ("joblib", 0, "n_jobs must not be 0")],
+    [
+        ("abacus", 2, "engine must be one of .*, got .abacus"),
+        ("joblib", 0, "n_jobs must be a whole number, and not 0"),
+    ],
 )
 def test_an_unknown_engine_and_no_jobs_are_refused(engine, n_jobs, words):
     with pytest.raises(ValueError, match=words):

@@ -169,6 +169,13 @@ def path(**named: Any) -> Path:
     return Path(value)
 
 
+def function(**named: Any) -> None:
+    """Raise unless every value is None or a function."""
+    for name, value in named.items():
+        if value is not None and not callable(value):
+            raise TypeError(f"{name} must be a function or None, got {_shown(value)}")
+
+
 def mapping(what: str, value: Any) -> Mapping[str, Any]:
     """The value, if it is a dictionary whose keys are text; else ValueError says ``what`` is none."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):

@@ -71,9 +71,12 @@ def begin(model: PATEClassifier | PATEFM, data: Data, plan: Planned, *, digests:
     ValueError
         The ledger has another delta, or the manifest belongs to other data.
     """
+    check.function(progress=model.progress)
     ledger, manifest = model.ledger, model.manifest
+    ledger = ledger if isinstance(ledger, Ledger | None) else check.path(ledger=ledger)
+    manifest = manifest if isinstance(manifest, Manifest | None) else check.path(manifest=manifest)
     tables, place = None, None  # ledgers of tables, and this fit's folder there
-    if ledger is not None and not isinstance(ledger, Ledger) and Path(ledger).is_dir():
+    if isinstance(ledger, Path) and ledger.is_dir():
         if isinstance(data.X, ParquetRows):
             raise ValueError("rows stay in their files: pass ledger= with the path of one file")
         tables = Tables(ledger)
@@ -96,13 +99,12 @@ def begin(model: PATEClassifier | PATEFM, data: Data, plan: Planned, *, digests:
         manifest = partition(data.units, n_teachers=plan.n_teachers)
     else:
         if not isinstance(manifest, Manifest):
-            path = Path(manifest)
             # of several processes that deal at once, one deals for all: answers are found by the partition
-            if path.exists():
-                text = path.read_bytes()
+            if manifest.exists():
+                text = manifest.read_bytes()
             else:
                 new = partition(data.units, n_teachers=plan.n_teachers)
-                text = files.create(path, new.to_json())
+                text = files.create(manifest, new.to_json())
             manifest = Manifest.from_json(text)
             del text  # which is long where people have many rows
         manifest.check(data.units)

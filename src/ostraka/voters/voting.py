@@ -288,7 +288,7 @@ def spread(
     remaining = items[len(answers) :]
     if not remaining:
         return answers
-    with contextlib.nullcontext() if engine == "joblib" else joblib.parallel_config(backend=engine):
+    with _backend(engine):
         streams = joblib.parallel.get_active_backend()[0].supports_return_generator
         pool = joblib.Parallel(
             n_jobs=_jobs(n_jobs),
@@ -307,7 +307,7 @@ def n_workers(engine: str, n_jobs: int | None) -> int:
     """How many workers an engine has, which is started if it is not running."""
     if engine in ENGINES:
         return _n_workers(open_cluster(engine), n_jobs)
-    with contextlib.nullcontext() if engine == "joblib" else joblib.parallel_config(backend=engine):
+    with _backend(engine):
         return int(joblib.effective_n_jobs(_jobs(n_jobs)))
 
 
@@ -324,10 +324,23 @@ def _batches(items: Sequence[Item], n_jobs: int) -> list[list[Item]]:
     return [list(items[start : start + size]) for start in range(0, len(items), size)]
 
 
+def _backend(engine: str) -> contextlib.AbstractContextManager[Any]:
+    """The workers of this machine by name; those of "joblib" may be set by a ``parallel_config`` around."""
+    if engine == "joblib":
+        return contextlib.nullcontext()
+    if not isinstance(engine, str) or engine not in joblib.parallel.BACKENDS:
+        names = ", ".join(map(repr, ("joblib", *ENGINES, *joblib.parallel.BACKENDS)))
+        raise ValueError(f"engine must be one of {names}, got {engine!r}")
+    backend: contextlib.AbstractContextManager[Any] = joblib.parallel_config(backend=engine)
+    return backend
+
+
 def _jobs(n_jobs: int | None) -> int | None:
     """All cores, unless the caller or a surrounding ``joblib.parallel_config`` says how many."""
-    if n_jobs == 0:
-        raise ValueError("n_jobs must not be 0: None takes all cores, and -1 does so, too")
+    if n_jobs == 0 or not isinstance(n_jobs, int | np.integer | None):
+        raise ValueError(
+            "n_jobs must be a whole number, and not 0: None takes all cores, and -1 does so, too"
+        )
     ambient = joblib.parallel.get_active_backend()[1]
     return n_jobs if n_jobs is not None or ambient is not None else -1
 

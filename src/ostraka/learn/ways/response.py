@@ -289,6 +289,8 @@ class Response(Way):
 
         plan, classes = self.plan, data.classes(model.classes)
         network = network_for(len(data.y)) if model.network is None else model.network
+        if not isinstance(network, TorchClassifier):
+            raise TypeError(f"network must be a TorchClassifier, got {type(network).__name__}")
         network = clone(network).set_params(random_state=seeds.student)
         asking: dict[str, Any] = {"ledger": session.ledger, "key": session.key(data, repr(plan), seeds)}
         student: Any
