@@ -86,14 +86,6 @@ def test_export_goes_on_after_an_entry(file):
     assert ostraka_ledger("adopt", file, "--by", "o", "--witness", "/")[0] == 2  # without the secret
 
 
-def test_an_empty_ledger_and_a_simulation_say_so(tmp_path):
-    votes = Private(np.array([[9, 1]]), Adjacency.one_ballot())
-    with Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
-        assert "nothing is charged yet" in ostraka_ledger("show", tmp_path / "l")[1]
-        release(GNMax(sigma=40.0), votes, ledger=ledger, rng=np.random.default_rng(0))
-    assert "simulation, no privacy" in ostraka_ledger("show", tmp_path / "l")[1]
-
-
 def test_a_restored_copy_is_adopted_with_what_it_lacks(file):
     before = json.loads(ostraka_ledger("show", file, "--json")[1])
     assert ostraka_ledger("adopt", file, "--by", "olga", "--lost", 3)[0] == 2
@@ -169,6 +161,7 @@ def test_a_ledger_that_is_owned_can_be_read_and_not_granted_from(clients):
     file, secret, anchor = clients
     with Ledger(file, secret=b"s" * 32, anchor=anchor, owner=True):
         assert ostraka_ledger("show", file, "--secret", secret)[0] == 0
+        assert ostraka_ledger("export", file, "--secret", secret)[0] == 0
         assert ostraka_ledger("verify", file, "--secret", secret, "--anchor", anchor)[0] == 0
         code, _, err = ostraka_ledger("grant", file, "eve", "--epsilon", 1, "--secret", secret)
         assert (code, "owned by another process" in err) == (1, True)

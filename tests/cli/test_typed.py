@@ -150,6 +150,60 @@ def test_the_version_has_the_commit_that_pip_installed_from(source, commit, monk
     assert typed("--version").out == f"ostraka {ostraka.__version__}{commit}\n"
 
 
+COMMIT = "0123456789abcdef0123"
+
+
+@pytest.mark.parametrize(
+    ("files", "commit"),
+    [
+        ({".git/HEAD": f"{COMMIT}\n"}, COMMIT[:12]),  # no branch
+        ({".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": f"{COMMIT}\n"}, COMMIT[:12]),
+        (
+            {
+                ".git": "gitdir: TMP/kept/worktrees/w\n",
+                "kept/worktrees/w/HEAD": "ref: refs/heads/mine\n",
+                "kept/worktrees/w/commondir": "TMP/kept\n",
+                "kept/refs/heads/mine": COMMIT,
+            },
+            COMMIT[:12],
+        ),
+        ({".git": "gitdir: TMP/kept\n", "kept/HEAD": "f" * 40}, "f" * 12),
+        ({".git/HEAD": "ref: refs/heads/gone\n"}, "abcabcabcabc"),  # then by what pip wrote down
+    ],
+)
+def test_the_version_has_the_commit_of_a_checkout(files, commit, monkeypatch, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text.replace("TMP", str(tmp_path)))
+    pip = SimpleNamespace(read_text=lambda _: json.dumps({"vcs_info": {"commit_id": "abc" * 14}}))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _: pip)
+    monkeypatch.setattr(ostraka, "__file__", str(tmp_path / "src" / "ostraka" / "__init__.py"))
+    assert typed("--version").out == f"ostraka {ostraka.__version__} (commit {commit})\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [(["ledger", "show"], "ledger"), (["show", "ledger"], ""), (["-V"], ""), (["nonsense", "ledger"], "")],
+)
+def test_the_room_of_the_first_word_alone_is_loaded(words, verb, monkeypatch):
+    loaded = []
+    command = ostraka.cli._verbs.command
+    monkeypatch.setattr(
+        ostraka.cli._verbs, "command", lambda name="": loaded.append(name) or command("ledger")
+    )
+    typed(*words)
+    assert loaded == [verb]
+    assert list(command("ledger").commands) == ["ledger"]
+
+
+@pytest.mark.parametrize("end", [".", "!", "?", "'", ""])
+def test_a_message_ends_as_a_sentence(end, monkeypatch):
+    monkeypatch.setattr(ostraka.cli, "_run", lambda _: (1, f"no{end}"))
+    assert typed("x") == (1, "", f"ostraka: no{end or '.'}\n")
+    monkeypatch.setattr(ostraka.cli, "_run", lambda _: (0, ""))
+    assert typed("x") == (0, "", "")
+
+
 def test_whole_numbers_may_have_an_exponent_and_other_words_may_not_change(files):
     code, _, err = typed("account", "votes.npz", *GNMAX.split(), "--answers-per-query=1e2", "--json")
     assert code == 0, err
