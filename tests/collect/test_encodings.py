@@ -143,28 +143,79 @@ def test_other_values_are_refused_and_not_quoted(encoding, value):
 
 
 @pytest.mark.parametrize(
+    ("make", "least", "most"),
+    [
+        (lambda n: Histogram(0, 1, cells=n), 2, 2**22),
+        (lambda n: Histogram(0, n, cells=2), 5e-324, 2.0**53),
+        (lambda n: Histogram(-n, 0, cells=2), 5e-324, 2.0**53),
+        (lambda n: Histograms([(0, 1, n), (0, 1, 2)]), 2, 2**22 - 2),
+        (lambda n: Tree(5, 5 + n), 2, 2**21),
+        (lambda n: Tree(0, 8, fanout=n), 2, None),
+        (lambda n: Grid(x=(0, 1), y=(0, 1), shape=(n, 1)), 1, 2**22),
+        (lambda n: Grid(x=(0, 1), y=(0, 1), shape=(1, n)), 1, 2**22),
+        (lambda n: Grid(x=(0, 1), y=(0, 1), shape=(3, 3), at_most=n), 1, None),
+        (lambda n: Sum(0, 1, bits=n), 1, 14),
+        (lambda n: Vector(cells=n, clip=1.0, grid=16), 1, 2**22),
+        (lambda n: Vector(cells=2, clip=n, grid=16), 5e-324, None),
+        (lambda n: Vector(cells=2, clip=1.0, grid=n), 16, 7000),
+        (lambda n: Pairs(items=n, at_most=1), 2, 2895),  # 2895 * 2896 / 2 cells
+        (lambda n: Pairs(items=3, at_most=n), 1, None),
+        (lambda n: CountMin(width=n, depth=2, key=KEY), 2, 2**21),
+        (lambda n: CountMin(width=2, depth=n, key=KEY), 1, 2**21),
+        (lambda n: CountSketch(width=3, depth=2, key=KEY, at_most=n), 1, None),
+    ],
+)
+def test_encodings_have_a_least_and_a_largest_form(make, least, most):
+    wide = isinstance(least, float)
+    beyond = [0.0, math.nan] if wide else [least - 1, True, least + 0.5]
+    if most is not None:
+        beyond.append(math.nextafter(most, math.inf) if wide else most + 1)
+    for number in (least, most or 10**6):
+        make(number)
+    for number in beyond:
+        with pytest.raises(ValueError, match="must"):
+            make(number)
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: Histogram(1, 1, cells=4),
         lambda: Histogram(0, math.inf, cells=4),
-        lambda: Histogram(0, 1, cells=1),
-        lambda: Histogram(0, 1, cells=2**22 + 1),
-        lambda: Tree(0, 1),
+        lambda: Histograms([]),
+        lambda: Histograms([(0, 1)]),
+        lambda: Histograms("abc"),
         lambda: Tree(0.0, 8),
-        lambda: Tree(0, 8, fanout=1),
-        lambda: Tree(0, 2**22),
-        lambda: Grid(x=(0, 1), y=(0, 1), shape=(0, 3)),
+        lambda: Tree(0, 8.0),
+        lambda: Tree(False, 8),
         lambda: Grid(x=(0, 1, 2), y=(0, 1), shape=(3, 3)),
-        lambda: Grid(x=(0, 1), y=(0, 1), shape=(3, 3), at_most=0),
-        lambda: Pairs(items=1, at_most=1),
-        lambda: CountMin(width=1, depth=2, key=KEY),
+        lambda: Grid(x=(1, 1), y=(0, 1), shape=(3, 3)),
+        lambda: Grid(x=(0, 1), y=(1, 0), shape=(3, 3)),
+        lambda: Grid(x=(0, 1), y=(0, 1), shape=(3,)),
+        lambda: Sum(1, 1),
         lambda: CountMin(width=3, depth=2, key=KEY.upper()),
-        lambda: CountSketch(width=3, depth=0, key=KEY),
+        lambda: CountMin(width=3, depth=2, key=KEY[:-1]),
     ],
 )
 def test_encodings_out_of_range_are_refused(make):
     with pytest.raises(ValueError, match="must"):
         make()
+
+
+def test_the_first_of_too_many_items_and_points_count_each_once():
+    points = [(0.1, 0.1), (0.2, 0.1), (0.9, 0.1), (0.9, 1.9)]
+    grid = {"x": (0, 1), "y": (0, 2), "shape": (2, 2), "at_most": 2}
+    assert Grid(**grid).encode(points).tolist() == [1, 0, 1, 0]
+    assert Visits(**grid).encode(points).tolist() == [2, 0, 0, 0]
+    assert Grid(**grid).encode((0.9, 1.9)).tolist() == [0, 0, 0, 1]
+    assert Grid(**grid).places(points) == [0, 0, 2, 3]
+    assert (
+        Pairs(items=4, at_most=2).encode([3, 3, 1, 0]).tolist()
+        == Pairs(items=4, at_most=2).encode([1, 3]).tolist()
+    )
+    sketch = CountMin(width=50, depth=3, key=KEY, at_most=2)
+    np.testing.assert_array_equal(sketch.encode([7, 7, 9, 11]), sketch.encode([9, 7]))
+    assert sketch.encode([]).sum() == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The question of a task: every word is in its fingerprint, its price is true, and pages show it."""
 
 import json
+import math
 import re
 import shlex
 from pathlib import Path
@@ -102,23 +103,52 @@ def test_every_word_is_in_the_fingerprint_and_comes_back(change):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"text": {}}, "text must have"),
         ({"title": {"en": "one"}}, "languages of the question"),
         ({"purpose": {**TEXTS["purpose"], "fr": " "}}, "purpose must be a text"),
-        ({"text": {"english": "x"}}, "language must be written"),
         ({"controller": "two\nlines"}, "one line"),
-        ({"contact": "x" * 2001}, "2,000 letters"),
         ({"choices": {**CHOICES, "fr": ["en bus"]}}, "choices must be"),
         ({"choices": {**CHOICES, "fr": ["en bus", "en bus"]}}, "differ"),
         ({"series": 0.5}, "series must not be below"),
-        ({"epsilon": 0.0}, "epsilon"),
-        ({"keep_days": -1}, "keep_days"),
         ({"protects": "row"}, "protects"),
     ],
 )
 def test_what_nobody_can_agree_to_is_refused(change, why):
     with pytest.raises(ValueError, match=why):
         question(**change)
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        ("contact", ["x" * 2000, "ä"], ["x" * 2001, "", " ", "a\tb", None]),
+        ("controller", ["x" * 2000], ["x" * 2001, "a\nb", 7]),
+        ("keep_days", [0, 10**6], [-1, 0.5, True]),
+        ("epsilon", [1e-300, 2.0], [0, -1, 2.1, math.inf, "1"]),
+        ("series", [1.0, 1e300], [0.999, math.nan]),
+        ("delta", [1e-300, 0.999], [0, 1, None]),
+        ("text", [{"en": "x"}, {"deu": "x"}, {"pt-BR": "x"}, {"en": "x", "de": "y"}],
+         [{"e": "x"}, {"engl": "x"}, {"EN": "x"}, {"pt-br": "x"}, {"pt-B": "x"}, {1: "x"}, "x", {}, None]),
+        ("unit", [{}, {"en": "m"}], [{"de": "m"}, {"en": ""}, "m"]),
+        ("choices", [{}, {"en": ["a", "b"]}, {"en": [f"{k}" for k in range(1000)]}],
+         [{"en": ["a"]}, {"en": [f"{k}" for k in range(1001)]}, {"en": "ab"}, {"en": ["a", "a"]},
+          {"en": ["a", ""]}, {"en": ["a", 1]}, {"de": ["a", "b"]}, "ab"]),
+    ],
+)  # fmt: skip
+def test_the_least_and_the_largest_that_a_question_may_say(name, inside, outside):
+    def one(value):
+        languages = value if name == "text" and isinstance(value, dict) else {"en": "x"}
+        texts = {part: dict.fromkeys(languages, "x") for part in ("text", "title", "purpose")}
+        return question(**texts | {name: value})
+
+    for value in inside:
+        parts = getattr(one(value), name)
+        assert parts == (
+            {code: tuple(words) for code, words in value.items()} if name == "choices" else value
+        )
+        assert Question.read(one(value).written()) == one(value)
+    for value in outside:
+        with pytest.raises((ValueError, TypeError)):
+            one(value)
 
 
 def test_a_question_cannot_understate_the_price_of_a_round_or_of_all_rounds():

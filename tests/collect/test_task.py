@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from ostraka.collect import Grid, Histogram, Keeper, Pairs, Task, Tree
@@ -16,6 +17,10 @@ KEEPERS = [Keeper.key(Identity.fresh()) for _ in range(3)]
 def task(encoding=None, **changes) -> Task:
     fields = {"sigma": 24.0, "tally": TALLY, "keepers": KEEPERS, "least": 10}
     return Task(encoding or Tree(0, 64), **{**fields, **changes})
+
+
+def keys(n):
+    return [f"{2 * number:064x}{2 * number + 1:064x}" for number in range(n)]
 
 
 def by_clients(**changes) -> Task:
@@ -72,25 +77,15 @@ def test_transcripts_differ_by_round_and_kind():
     [
         ({"sigma": 0.0}, "sigma"),
         ({"sigma": 9000.0}, "sigma"),
-        ({"least": 2}, "least"),
-        ({"least": True}, "least"),
-        ({"most": 9}, "most"),
-        ({"most": 10**9}, "most"),
-        ({"rounds": 0}, "rounds"),
-        ({"keepers": KEEPERS[:1]}, "2 to 100"),
         ({"keepers": [KEEPERS[0]] * 2}, "keys of their own"),
         ({"keepers": [KEEPERS[0], TALLY * 2]}, "keys of their own"),
         ({"keepers": [KEEPERS[0], TALLY]}, "128"),
         ({"keepers": "abc"}, "sequence"),
-        ({"tally": TALLY.upper()}, "64"),
         ({"enrolment": TALLY}, "keys of their own"),
         ({"trust": "clients"}, "no keepers"),
         ({"keepers": (), "trust": "keepers"}, "2 to 100"),
         ({"trust": "nobody"}, "trust"),
         ({"noise": "clients"}, "noise"),
-        ({"honest": 4}, "honest"),
-        ({"colluding": 1.0}, "colluding"),
-        ({"missing": math.nan}, "missing"),
         ({"lying": True}, "lying"),
         ({"encoding": Pairs(items=20, at_most=20_000)}, "at most 16,384"),
         ({"encoding": "Tree"}, "encoding"),
@@ -99,6 +94,62 @@ def test_transcripts_differ_by_round_and_kind():
 def test_what_would_not_hold_is_refused(change, why):
     with pytest.raises(ValueError, match=why):
         task(**change)
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        ("least", [3, 1_000_000], [2, 1_000_001, 3.0, True, "3"]),
+        ("most", [10, 10_000_000], [9, 10**8 + 1, True]),
+        ("rounds", [1, 1000], [0, True, 1.5]),
+        ("honest", [1, 3], [0, 4, True]),
+        ("colluding", [0, 0.999], [-1e-9, 1.0, math.nan]),
+        ("missing", [0, 0.999], [-1e-9, 1.0, math.nan]),
+        ("lying", [False], [1, None]),
+        ("checked", [False, True], [1, None]),
+        ("keepers", [keys(2), keys(100)], [keys(1), keys(101)]),
+        ("tally", ["0" * 64, "f" * 64], ["0" * 63, "g" * 64, "F" * 64, None]),
+        ("enrolment", [None, "f" * 64], ["0" * 63, "", 7]),
+    ],
+)
+def test_the_least_and_the_largest_value_of_a_field(name, inside, outside):
+    cells = Histogram(0, 2, cells=2)
+    for value in inside:
+        assert list(np.ravel(getattr(task(cells, **{name: value}), name))) == list(np.ravel(value))
+    for value in outside:
+        with pytest.raises((ValueError, TypeError)):
+            task(cells, **{name: value})
+
+
+def test_who_is_trusted_adds_the_noise_unless_the_tally_does():
+    for keepers, trust in ((KEEPERS, "keepers"), ((), "clients")):
+        assert (task(keepers=keepers).trust, task(keepers=keepers).noise) == (trust, trust)
+        assert task(keepers=keepers, noise="tally").noise == "tally"
+    assert (task(noise="tally").mechanism.adds, task().mechanism.adds) == (True, False)
+    assert (task().report_size, task(checked=True).report_size > task().encoding.cells) == (68, True)
+
+
+def test_so_few_clients_may_come_that_those_who_collude_are_not_the_least():
+    for colluding, most in ((0.1, 90), (0.5, 18), (0.0009, 10_000), (0, 10_000)):
+        by_default = task(keepers=(), colluding=colluding)
+        assert by_default.most == by_default.limit == most
+        assert by_default.n_colluding(most) <= 9
+    assert task(keepers=(), least=20_000, colluding=0).most == 20_000
+    assert [task().n_colluding(n) for n in (0, 1, 10, 11, 30)] == [0, 1, 1, 2, 3]
+    assert task(keepers=(), most=None, least=10, colluding=0.1).n_colluding(91) == 10
+
+
+def test_the_room_for_noise_is_forty_deviations_of_every_share():
+    assert task(noise="tally").noise_room(50) == 0
+    assert task().noise_room(50) == math.ceil(3 * (24.0**2 / 2 + 40 * 24.0 + 100))
+    share = 24.0**2 / (10 - 4)
+    assert by_clients().noise_room(40) == math.ceil(40 * (share / 2 + 40 * math.sqrt(share) + 100))
+    cells = Histogram(0, 2, cells=2)
+    room = task(cells).noise_room(1)
+    for checked, bits in ((False, 31), (True, 30)):
+        ends = {"checked": checked, "keepers": KEEPERS, "sigma": 24.0}
+        largest = min(2**bits - 2 - room, 10**8)
+        assert task(cells, most=largest, **ends).most == largest
 
 
 @pytest.mark.parametrize(
