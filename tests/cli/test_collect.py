@@ -1,18 +1,21 @@
-"""ostraka collect: every role a process of its own over HTTP, and a plan before it."""
+"""ostraka collect: every role a verb of its own over HTTP, and a plan before it."""
 
+import gc
 import json
 import math
-import os
+import queue
 import re
-import select
-import subprocess
 import sys
+import threading
 from functools import partial
+from typing import ClassVar
 
+import click
 import numpy as np
 import pytest
 
-from ostraka.collect import Client, Histogram, Keeper, Tally, Task, Tree
+from ostraka import Budget, Ledger
+from ostraka.collect import Client, Histogram, Keeper, Question, Tally, Task, Tree, cli
 from ostraka.collect import client as _network
 from ostraka.collect import plan as _plan
 from ostraka.core.mechanisms.skellam import SkellamSum
@@ -22,36 +25,67 @@ from ostraka.secure.wire import PartyServer
 from tests.cli.terminal import typed
 from tests.threads import at_once
 
-PATIENCE = 120  # seconds for a process on a busy machine
-RUN = "from ostraka.cli import main; main()"
+PATIENCE = 120  # seconds on a busy machine
 
 
 def collect(*words):
     return typed("collect", *words)
 
 
+class Role:
+    """A verb in a thread of its own: what it prints first is its address, and ``said`` is what follows."""
+
+    speaking: ClassVar[dict[int, queue.Queue]] = {}
+
+    def __init__(self, *words):
+        self.output, self.error = queue.Queue(), None
+        self.thread = threading.Thread(target=self._run, args=([str(word) for word in words],), daemon=True)
+        self.thread.start()
+        self.url = self.output.get(timeout=PATIENCE)
+
+    def _run(self, words):
+        self.speaking[threading.get_ident()] = self.output
+        try:
+            cli.app.main(words, standalone_mode=False)
+        except BaseException as error:  # noqa: BLE001  (the test that waits for it raises it)
+            self.error = error
+            self.output.put(f"{error}")
+
+    def said(self):
+        """All lines after the address, once it has ended."""
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive()
+        gc.collect()  # as if its process had ended
+        if self.error is not None:
+            raise self.error
+        return list(self.output.queue)
+
+
 @pytest.fixture
-def start():
-    """Start a role; what it prints first is its address."""
-    running = []
+def start(monkeypatch):
+    """Start a role; those that serve until an interrupt are closed after the test."""
+    servers, echo = [], click.echo
 
-    def begin(*words) -> tuple[subprocess.Popen, str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN, "collect", *map(str, words)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        running.append(process)
-        ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
-        assert ready, "the role did not start in time"
-        return process, process.stdout.readline().strip()
+    class Recorded(PartyServer):
+        def __init__(self, *role, **how):
+            super().__init__(*role, **how)
+            servers.append(self)
 
-    yield begin
-    for process in running:
-        process.kill()
-        process.communicate()
+        def __exit__(self, *why):
+            super().__exit__(*why)
+            servers.remove(self)  # so that its role, and the lock of its log, can go
+
+    def spoken(message=None, **how):
+        said = Role.speaking.get(threading.get_ident())
+        return echo(message, **how) if said is None else said.put(str(message))
+
+    monkeypatch.setattr(click, "echo", spoken)
+    monkeypatch.setattr("ostraka.secure.wire.PartyServer", Recorded)
+    monkeypatch.setattr(Role, "speaking", {})
+
+    yield Role
+    for server in servers:
+        server.close()
 
 
 @pytest.mark.parametrize(("typed", "least"), [((), 80), (("--least", 7), 7)])
@@ -63,8 +97,7 @@ def test_a_round_needs_four_fifths_of_its_clients_or_as_many_as_typed(tmp_path, 
     assert Task.from_json(task.read_text()).least == least
 
 
-@pytest.mark.slow  # quick: clients over HTTP below; keepers in one process, tests/collect/test_keepers.py
-def test_a_round_with_keepers_each_role_a_process(start, tmp_path):
+def test_a_round_with_keepers_each_role_a_verb(start, tmp_path):
     public = collect("key", tmp_path / "me").out.strip()
     keys = [collect("key", tmp_path / f"keeper{k}", "--keeper").out.strip() for k in range(2)]
     task = tmp_path / "task.json"
@@ -74,30 +107,43 @@ def test_a_round_with_keepers_each_role_a_process(start, tmp_path):
     )  # fmt: skip
     assert planned.code == 0, planned.err
     urls = [
-        start("keeper", task, "--identity", tmp_path / f"keeper{k}", "--folder", tmp_path / f"k{k}")[1]
+        start("keeper", task, "--identity", tmp_path / f"keeper{k}", "--folder", tmp_path / f"k{k}").url
         for k in range(2)
     ]
-    tally, url = start(
+    tally = start(
         "tally", task, "--identity", tmp_path / "me", "--folder", tmp_path / "t", "--clients", 5,
         "--seconds", 60, "--keeper", urls[0], "--keeper", urls[1], "--epsilon", 21,
         "--out", tmp_path / "sums.json",
     )  # fmt: skip
+    url = tally.url
     agreed = Task.from_json(task.read_text()).sha256
     with pytest.raises(ValueError, match="another task"):
         _network.send(url, 3, sha256="0" * 64)
-    sent = collect("send", url, "3", "--sha256", agreed, "--folder", tmp_path / "client")
-    assert sent.code == 0, sent.err
+    sent = collect("send", url, "3", "--sha256", agreed, "--folder", tmp_path / "client", "--budget", 20.5)
+    assert (sent.code, sent.out) == (0, f"reported to the task {agreed}\n"), sent.err
+    price = Task.from_json(task.read_text()).mechanism.curve().epsilon(delta=1e-6)
+    mine = json.loads(collect("mine", tmp_path / "client", "--json").out)
+    assert mine == {"spent": mine["spent"], "left": mine["left"], "budget": 20.5, "delta": 1e-6}
+    assert mine["spent"] == pytest.approx(price) == pytest.approx(20.5 - mine["left"])
+    assert collect("mine", tmp_path / "client").out == (
+        f"spent in all collections: epsilon {price:.4g} of 20.5 (delta 1e-06)\n"
+        f"left: epsilon {20.5 - price:.4g}\n"
+    )
+    assert "needs --folder, where it is counted" in collect("send", url, "3", "--budget", 1).err
     assert collect("send", url, "4", "--folder", tmp_path / "client").code == 1
     assert collect("send", url, "NaN").code != 0
     for value in (3, 3, 19, 8):
         _network.send(url, value, sha256=agreed)
-    assert tally.wait(PATIENCE) == 0, tally.stderr.read()
+    assert tally.said() == []
     record = json.loads((tmp_path / "sums.json").read_text())
     exact = sum(Tree(0, 20, fanout=5).encode(value).astype(int) for value in (3, 3, 3, 19, 8))
     assert np.abs(np.array(record["sums"]) - exact).max() < 10 * record["variance"] ** 0.5
     assert record["n_survivors"] == 5
     assert record["epsilon"] <= 20
     assert record["unit"] == "client"
+    with Ledger(tmp_path / "t" / "collect.ledger") as ledger:
+        assert ledger.budget == Budget(epsilon=21.0, delta=1e-6, adaptive=False)
+        assert record["epsilon"] == ledger.spent().epsilon(delta=1e-6)
 
 
 def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start, tmp_path):
@@ -106,10 +152,11 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
         Histogram(0, 1, cells=4), sigma=2.0, noise="tally", tally=me.public_key, least=5, most=12, missing=0.3
     )
     (tmp_path / "task.json").write_text(task.to_json())
-    tally, url = start(
+    tally = start(
         "tally", tmp_path / "task.json", "--identity", tmp_path / "me", "--folder", tmp_path / "t",
         "--clients", 9, "--seconds", 1.5, "--epsilon", 50, "--out", tmp_path / "sums.json",
     )  # fmt: skip
+    url = tally.url
     failed = []
 
     def client(value, gone):
@@ -120,7 +167,7 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
 
     with at_once(*(partial(client, k / 9, k < 2) for k in range(9))):
         pass
-    assert tally.wait(PATIENCE) == 0, tally.stderr.read()
+    assert tally.said() == []
     record = json.loads((tmp_path / "sums.json").read_text())
     assert 7 <= record["n_survivors"] <= 9
     assert abs(sum(record["sums"]) - record["n_survivors"]) < 40
@@ -134,6 +181,64 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
     assert json.loads((tmp_path / "sums.json").read_text()) == record
 
 
+def test_a_series_is_paid_for_as_its_question_says_and_ends_with_what_became_of_each_round(
+    tmp_path, monkeypatch
+):
+    calls = []
+
+    class Series:
+        outcomes, pages, most_bytes, name = ("released", None), {}, 100, "series"
+        answers: ClassVar[dict] = {}
+
+        def __init__(self, task, me, **how):
+            calls.append((task, me.public_key, how))
+
+        def run(self, **how):
+            calls.append(how)
+            if how["n_clients"] == 9:
+                raise KeyboardInterrupt
+
+        def end(self):
+            calls.append("ended")
+
+    monkeypatch.setattr("ostraka.collect.tally.Series", Series)
+    monkeypatch.setattr(cli.time, "sleep", calls.append)
+    me = Identity.kept_at(tmp_path / "me").public_key
+    texts = {name: {"en": "x"} for name in ("text", "title", "purpose")}
+    question = Question(**texts, controller="c", contact="c", epsilon=30.0, series=40.0, delta=1e-7)
+    tasks = [Task(Tree(0, 20), sigma=5.0, tally=me, rounds=2, question=q) for q in (None, question)]
+    for name, task in zip("ab", tasks, strict=True):
+        (tmp_path / name).write_text(task.to_json())
+
+    def series(name, *words):
+        folder = ("--identity", tmp_path / "me", "--folder", tmp_path)
+        return collect("series", tmp_path / name, *folder, "--every", 60, *words)
+
+    without = series("a", "--clients", 3)
+    assert (without.code, "no question that states what all rounds cost" in without.err) == (2, True)
+    asked = series("b", "--clients", 3, "--seconds", 5, "--keeper", "http://k", "--stay", 2)
+    assert (asked.code, asked.out.splitlines()[1:]) == (0, ["round 0: released", "round 1: None"])
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", asked.out.splitlines()[0])
+    budget = Budget(epsilon=40.0, delta=1e-7, adaptive=False)
+    kept = {"folder": tmp_path, "every": 60.0}
+    assert calls == [
+        (tasks[1], me, kept | {"budget": budget, "keepers": ["http://k"]}),
+        {"n_clients": 3, "seconds": 5.0},
+        2.0,
+        "ended",
+    ]
+    for name, epsilon, delta in (("a", 7.0, 1e-5), ("b", 7.0, 1e-7)):
+        calls.clear()
+        said = series(name, "--clients", 3, "--epsilon", epsilon, "--delta", 1e-5, "--json")
+        assert json.loads(said.out) == {"outcomes": ["released", None]}
+        assert said.err.startswith("http://127.0.0.1:")
+        assert calls[0][2]["budget"] == Budget(epsilon=epsilon, delta=delta, adaptive=False)
+        assert (calls[0][2]["keepers"], calls[1], calls[2]) == ((), {"n_clients": 3, "seconds": None}, 0.0)
+    calls.clear()
+    assert series("b", "--clients", 9).code == 130
+    assert calls[-1] == "ended"
+
+
 def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):
     sketch = f"count-min:272:14:{'ab' * 32}"
     size = ("--clients", 10_000, "--epsilon", 1, "--json")
@@ -142,10 +247,10 @@ def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):
     assert record["error of a count in the whole vector"] < record["error of a count in the sketch"]
     plain = json.loads(collect("plan", "histogram:0:64:64", *size).out)
     assert plain["error of a share"] == pytest.approx(plain["noise in a cell"] / 10_000)
-    mean = json.loads(collect("plan", "sum:20:100:6", *size).out)
-    rounding = math.sqrt(10_000) / 2  # of answers to one of 63 steps, at most
+    mean = json.loads(collect("plan", "sum:20:100:3", *size).out)
+    rounding = math.sqrt(10_000) / 2  # of answers to one of 7 steps, at most
     assert mean["error of a mean"] == pytest.approx(
-        80 / 63 * math.hypot(mean["noise in a cell"], rounding) / 10_000
+        80 / 7 * math.hypot(mean["noise in a cell"], rounding) / 10_000
     )
     tree = Tree(0, 1000)
     sigma = _plan.sigma_for(tree, epsilon=0.5, delta=1e-6)
@@ -216,7 +321,7 @@ def test_the_demonstration_says_first_what_it_lacks_and_writes_a_report_with_pic
     assert re.search(r"epsilon = [1-3]\.\d\d at delta = 1e-06", page)
 
 
-def test_an_enrolment_signs_a_claim_that_a_client_prints(tmp_path):
+def test_an_enrolment_signs_a_claim_that_a_client_prints(tmp_path, monkeypatch):
     me, office = Identity.kept_at(tmp_path / "me"), collect("key", tmp_path / "office").out.strip()
     others = [Identity.fresh() for _ in range(2)]
     keys = [Keeper.key(keeper) for keeper in others]
@@ -224,16 +329,21 @@ def test_an_enrolment_signs_a_claim_that_a_client_prints(tmp_path):
     (tmp_path / "task.json").write_text(task.to_json())
     enrolling = (tmp_path / "task.json", "--identity", tmp_path / "office", "--folder", tmp_path / "o")
     tally = Tally(task, me, keepers=[Keeper(task, keeper) for keeper in others])
+    typed = []
+
+    def sign(*_, **how):
+        claim = sys.stderr.getvalue().removeprefix("claim: ").strip()
+        typed.append(collect("enrol", enrolling[0], claim, *enrolling[1:]).out)
+        assert how == {"err": True}
+        return typed[-1].strip()
+
     with PartyServer(tally, pages=tally.pages) as server:
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN, "collect", "send", server.url, "3"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        claim = process.stderr.readline().removeprefix("claim: ").strip()
-        signature = collect("enrol", enrolling[0], claim, *enrolling[1:]).out
-        claim_output, complaint = process.communicate(signature, timeout=PATIENCE)
-    assert process.returncode == 0, complaint
-    assert task.sha256 in claim_output
+        monkeypatch.setattr(click, "prompt", lambda *_, **__: "no digits")
+        refused = collect("send", server.url, "3")
+        assert (refused.code, "hexadecimal digits that 'enrol' printed" in refused.err) == (2, True)
+        monkeypatch.setattr(click, "prompt", sign)
+        sent = collect("send", server.url, "3")
+    assert (sent.code, len(typed), task.sha256 in sent.out) == (0, 1, True), sent.err
     assert tally.n_clients == 1
     assert collect("enrol", enrolling[0], "no-claim", *enrolling[1:]).code != 0
 
@@ -255,5 +365,5 @@ def test_an_enrolment_approves_the_roster_of_a_tally(tmp_path):
         tally.receive(client.join())
     with PartyServer(tally) as server:
         words = ("approve", tmp_path / "task.json", server.url, *enrolling, "--clients", 10, "--seconds", 60)
-        assert collect(*words).code == 0
+        assert collect(*words) == (0, "approved: 10 clients joined\n", "")
     assert (tally.stage, tally.n_clients) == ("share", 10)

@@ -1,6 +1,8 @@
 """A run's folder: gone on with under the same plan, never overwritten, never half-written."""
 
+import hmac
 import json
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -122,3 +124,77 @@ def test_what_is_in_a_folder_is_named_for_anybody_and_for_the_owner(tmp_path):
     public, owners = _folder.contents(tmp_path)
     assert public == "ledger.sqlite, privacy-label.json and report-public.html"
     assert owners == "plan.json, result.json and teachers/"
+
+
+def test_what_tables_hold_is_known_by_a_digest_under_the_secret_of_the_folder(tmp_path):
+    run, table, parts = tmp_path / "run", tmp_path / "table.csv", tmp_path / "parts"
+    table.write_bytes(b"who,ill\n" * 200_000)  # more than one block is read
+    (parts / "deeper").mkdir(parents=True)
+    for name in ("b", "a"):
+        (parts / name).write_text(name)
+    _folder.open_run(run, PLAN, tables={"private": table, "parts": parts, "public": None})
+    secret = (run / "ledger.sqlite.secret").read_bytes()
+
+    def digest(content: bytes) -> str:
+        return hmac.digest(secret, content, "sha256").hex()
+
+    listed = [["a", digest(b"a")], ["b", digest(b"b")]]  # files alone, in the order of their names
+    assert json.loads((run / "plan.json").read_text()) == {
+        **PLAN,
+        "private": digest(table.read_bytes()),
+        "parts": digest(json.dumps(listed).encode()),
+        "public": None,
+    }
+    assert len(secret) == 32
+    assert _folder.name_of(run) == _folder.begun(run) == digest(b"name of the run")[:16]
+    assert _folder.begun(tmp_path) is None
+    modes = {path.name: path.stat().st_mode & 0o777 for path in run.iterdir()}
+    assert modes == {"plan.json": 0o600, "ledger.sqlite.secret": 0o600}
+    (run / "plan.json").rename(run / ".plan.json.new")  # interrupted before it was written: taken again
+    assert _folder.open_run(run, PLAN, tables={}) is False
+
+
+def test_what_may_be_passed_on_can_be_read_by_others_and_nothing_else(tmp_path):
+    for name in (*_folder.FOR_ANYBODY, "report.html", "result.json"):
+        _folder.write(tmp_path / name, "x")
+    shared = {path.name for path in tmp_path.iterdir() if path.stat().st_mode & 0o044}
+    assert shared == {
+        *("student.skops", "student.onnx", "model-card.md", "labels.parquet", "ledger.sqlite"),
+        *("privacy-label.json", "report-public.html"),
+    }
+
+
+@pytest.mark.parametrize(("going_on", "charged"), [(False, 0), (False, 1), (True, 0), (True, 1)])
+def test_a_folder_is_forgotten_where_nothing_was_charged_and_it_is_new(tmp_path, going_on, charged):
+    for other in (False, True):
+        run = tmp_path / f"run{other}"
+        _folder.open_run(run, PLAN, tables={"private": None})
+        (run / "manifest.json").touch()
+        (run / "ledger.sqlite").touch()
+        if other:
+            (run / "mine.txt").touch()
+        before = {path.name for path in run.iterdir()}
+        ledger = SimpleNamespace(count=lambda: charged)
+        with pytest.raises(ValueError, match="no"), _folder.unless_refused(run, ledger, going_on=going_on):
+            raise ValueError("no")
+        left = {path.name for path in run.iterdir()} if run.exists() else set()
+        assert left == (before if going_on or charged else {"mine.txt"} if other else set())
+        assert run.exists() is (going_on or charged > 0 or other)
+        with pytest.raises(KeyError), _folder.unless_refused(run, ledger, going_on=False):
+            raise KeyError  # no refusal: what is there stays
+
+
+def test_a_plan_of_another_version_and_a_finished_run_are_told_apart(tmp_path):
+    _folder.open_run(tmp_path, {"format": 1}, tables={})
+    with pytest.raises(click.UsageError, match="an unfinished run of another version of ostraka"):
+        _folder.open_run(tmp_path, {"format": 2}, tables={})
+    (tmp_path / "result.json").touch()
+    pages = r", or 'ostraka report .*' to make its pages again$"
+    for label, words in ((False, "with another folder$"), (True, pages)):
+        if label:
+            (tmp_path / "privacy-label.json").touch()
+        with pytest.raises(click.UsageError, match=words) as refused:
+            _folder.require_place(tmp_path)
+        assert ("pages again" in refused.value.message) is label
+    with pytest.raises(ValueError, match=r"result\.json holds no record: "):
+        _folder.load(tmp_path)
