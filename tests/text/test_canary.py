@@ -18,14 +18,35 @@ def test_a_canary_never_leaks_more_than_its_price(written, relation):
         assert (leak.losses <= plan.draw.range * (1 + 1e-12)).all()
 
 
+@pytest.mark.parametrize("order", [1.5, 8.0])
+def test_a_leak_is_the_divergence_of_the_laws_with_the_canary_and_without(written, order):
+    writer = written(clip=1.0, n_documents=6, temperature=1.1)
+    plan, tokens = writer.plan(2), writer.model.tokens("the zebra is")
+    directions, losses = [0.0, 0.0], []
+    for t in range(3):
+        place = writer.position(tokens[:t], code=1)
+        rows = plan.draw.contributions(place.differences)
+        canary = plan.draw.contributions(writer.differences(CANARY, tokens[:t], code=1)[None])[0]
+        law = plan.draw.at(place.public)
+        p, q = (np.exp(law.log_outcomes(part + rows[1:].sum(axis=0))) for part in (canary, 0 * canary))
+        for number, (a, b) in enumerate(((p, q), (q, p))):
+            directions[number] += np.log(np.sum(a**order * b ** (1 - order))) / (order - 1)
+        losses.append(np.log(p / q).max() - np.log(p / q).min())
+    leak = audit_canary(writer, CANARY, tokens, plan=plan, code=1, order=order)
+    assert leak.divergence == pytest.approx(max(directions), rel=1e-9)
+    np.testing.assert_allclose(leak.losses, losses, rtol=1e-9)
+    curve = plan.draw.curve()
+    assert leak.price == pytest.approx(3 * dict(zip(curve.orders, curve.rdp, strict=True))[order], rel=1e-12)
+    with pytest.raises(ValueError, match="order"):
+        audit_canary(writer, CANARY, tokens, plan=plan, order=1.0)
+
+
 def test_a_canary_that_nobody_shares_uses_the_whole_range_of_a_draw(written):
     writer = written(clip=0.4, n_documents=6)
     tokens = writer.model.tokens("zebra quartz zebra")
     leak = audit_canary(writer, CANARY, tokens, plan=writer.plan(2), order=2)
     assert leak.losses[1:].max() == pytest.approx(writer.plan(2).draw.range, rel=1e-3)
     assert leak.divergence > 0.05 * leak.price
-    with pytest.raises(ValueError, match="order"):
-        audit_canary(writer, CANARY, tokens, plan=writer.plan(2), order=0.5)
 
 
 def test_a_canary_that_says_what_all_say_leaks_less(written):

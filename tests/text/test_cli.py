@@ -7,9 +7,10 @@ import stat
 import pytest
 
 from ostraka.ledger import Ledger
-from ostraka.report.page import of_table
+from ostraka.report.page import at_most, of_table
 from ostraka.result import Result
-from ostraka.text import Writer, models
+from ostraka.text import Prompt, Writer, models
+from ostraka.text.writer import SavedDocuments
 from tests.cli.terminal import typed
 from tests.text.conftest import Asked, documents
 
@@ -41,8 +42,60 @@ def test_a_plan_costs_nothing_and_writes_nothing(folder):
     plan = json.loads(run(folder, *CLASSES, "--plan", "--json"))
     assert 29.9 < plan["epsilon"] <= 30
     assert plan["texts"] == {"good": 2, "bad": 2}
-    assert "left out" in run(folder, *CLASSES, "--plan", "--paid", "2")
+    plan = json.loads(run(folder, *CLASSES, "--plan", "--texts", "90", "--json"))
+    assert run(folder, *CLASSES, "--plan", "--texts", "90").splitlines() == [
+        "epsilon 30 at delta 1e-05, for one document left out",
+        "45 texts of 'good' from 2 batches of documents",
+        "45 texts of 'bad' from 2 batches of documents",
+        "one document takes part in at most 115 draws",
+        f"clip {plan['clip']:.3g} nats, range of a draw {plan['range']:.3g} nats",
+        "the model computes at most 5,850 prompts",
+    ]
     assert [path.name for path in folder.iterdir()] == ["notes.csv"]
+
+
+def test_what_is_typed_is_what_documents_are_written_and_kept_with(folder, monkeypatch):
+    made, opened = [], []
+    plain = Writer.__init__
+    monkeypatch.setattr(
+        Writer,
+        "__init__",
+        lambda self, model, **settings: made.append(settings) or plain(self, model, **settings),
+    )
+    monkeypatch.setattr(
+        models, "open_model", lambda name, n_threads: opened.append((name, n_threads)) or Asked()
+    )
+    how = ["--temperature", "1.5", "--threads", "3", "--relation", "replace-one", "--delta", "1e-7"]
+    for options in (how, [*how, "--ask", "{label}:"]):
+        run(folder, *CLASSES, *options, "--out", folder / f"run {len(options)}")
+    settings = {"classes": ["good", "bad"], "n_documents": 12, "n_tokens": 5, "epsilon": 30, "paid": None}
+    settings |= {"delta": 1e-7, "temperature": 1.5, "relation": "replace-one"}
+    prompts = [None, Prompt(ask="{label}:", document="{label}: {document}\n")]
+    for got, prompt, n in zip(made, prompts, (8, 10), strict=True):
+        assert got == settings | {"prompt": prompt, "store": folder / f"run {n}" / "private.sqlite"}
+    assert opened == [("tiny", 3)] * 2
+    (folder / "tiny.gguf").touch()
+    monkeypatch.chdir(folder)
+    words = ["--text", "body", "--model", "tiny.gguf", "--near", "0.3", "--retrieve", "7", "--tokens", "5"]
+    for n, options in enumerate(([*how, "--epsilon", "30"], ["--model", "tiny", "--person", "who"])):
+        typed("write", "notes.csv", *words, *options, "--keep-documents", "--out", f"kept {n}")
+    texts, _ = documents()
+    kept, of_people = (SavedDocuments.load(folder / f"kept {n}" / "documents") for n in range(2))
+    assert kept == SavedDocuments(
+        documents=tuple(texts),
+        unit="document",
+        model=str((folder / "tiny.gguf").resolve()),
+        threads=3,
+        retrieve=7,
+        near=0.3,
+        epsilon=30.0,
+        delta=1e-7,
+        n_tokens=5,
+        temperature=1.5,
+        relation="replace-one",
+    )
+    assert (of_people.unit, of_people.model, of_people.delta) == ("person", "tiny", 1e-5)
+    assert of_people.documents == tuple(map("\n".join, zip(texts[::2], texts[1::2], strict=True)))
 
 
 def test_a_document_whose_class_is_not_declared_is_of_the_first(folder, monkeypatch):
@@ -98,17 +151,28 @@ def test_the_table_is_charged_for_texts_answers_and_evolved_texts_alike(folder):
     assert f"all releases from this table: {of_table(added)}" in out
 
 
-def test_a_person_is_protected_where_a_column_says_whose_document_it_is(folder):
-    output = run(folder, "--person", "who", "--epsilon", "30", "--out", folder / "run")
-    assert "for one person left out" in output
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(("--person", "who"), "person left out"), (("--relation", "replace-one"), "document replaced")],
+)
+def test_it_is_said_for_whom_a_price_is_and_what_was_written(folder, options, words):
+    out = folder / "run"
+    output = run(folder, *options, "--epsilon", "30", "--out", out)
+    price = json.loads((out / "result.json").read_text())["upper"]["epsilon"]
+    assert output.splitlines() == [
+        f"4 texts: {out / 'texts.csv'}",
+        f"epsilon at most {at_most(price)} at delta 1e-05, for one {words}",
+    ]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--label", "class", "--out", "x"), "--classes go together"),
+        (("--classes", "a,b", "--out", "x"), "--classes go together"),
         ((), "--out must name"),
         (("--answer", "a"), "one of --texts, --answer"),
+        (("--keep-documents",), "one of --texts, --answer"),
         (("--out", "x", "--ask", "{word}"), "must have the fields"),
         (("--out", "x", "--relation", "other"), "relation must"),
         (("--out", "x", "--delta", "0.03"), "--delta: delta must be below 1 / 48 units"),
@@ -117,6 +181,28 @@ def test_a_person_is_protected_where_a_column_says_whose_document_it_is(folder):
 def test_what_cannot_be_is_refused(folder, options, message, monkeypatch):
     monkeypatch.chdir(folder)
     assert message in run(folder, *options, code=2).replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["nowhere.csv", "--texts", "1"], 2, "nowhere.csv is not a file"),
+        ([".", "--texts", "1"], 2, ". is not a file"),
+        (["notes.csv"], 2, "type one of --texts, --answer and --keep-documents"),
+        (["notes.csv", "--answer", "a", "--plan"], 2, "--plan is for --texts: an answer costs --epsilon"),
+        (["notes.csv", "--texts", "1", "--text", "x", "--plan"], 1, "no column 'x' (--text)"),
+        (["notes.csv", "--texts", "1", "--person", "x", "--plan"], 1, "no column 'x' (--person)"),
+        (
+            ["notes.csv", "--texts", "1", "--label", "x", "--classes", "a,b", "--plan"],
+            1,
+            "no column 'x' (--label)",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(folder, words, code, message, monkeypatch):
+    monkeypatch.chdir(folder)
+    got, _, err = typed("write", words[0], "--text", "body", "--model", "tiny", *words[1:])
+    assert (got, message in " ".join(err.replace("│", " ").split())) == (code, True), err
 
 
 def test_a_budget_that_is_spent_refuses(folder):
@@ -130,6 +216,7 @@ def test_a_question_is_answered_at_its_price_and_the_same_one_again_for_nothing(
     words += ["--near", "0.1", "--tokens", "4", "--epsilon", "9", "--out", folder / "run", "--json"]
     answers = [json.loads(typed(*words).out) for _ in range(2)]
     assert answers[0] == answers[1]
+    assert typed(*words[:-1]).out == answers[0]["text"] + "\n"
     assert 8.9 < answers[0]["epsilon"] <= 9
     with Ledger(folder / "run" / "ledger.sqlite") as ledger:
         assert len(ledger.entries()) == 1

@@ -1,12 +1,17 @@
+import hashlib
+import math
 import stat
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from ostraka import Budget, BudgetExceeded, Ledger
-from ostraka.text import Prompt, Writer
-from tests.text.conftest import documents
+from ostraka.data.units import partition
+from ostraka.text import MeteredDraws, Prompt, TokenDraw, WordModel, Writer
+from ostraka.text.writer import SavedDocuments, hashed_words, unit, word_counts
+from tests.text.conftest import WORDS, documents
 
 
 def rng(seed=0):
@@ -54,6 +59,37 @@ def test_disjoint_batches_cost_as_much_as_one_and_more_texts_of_a_batch_cost_mor
         assert (plan.uses * plan.draw.curve()).epsilon(1e-5) == plan.epsilon
 
 
+@pytest.mark.parametrize("paid", [None, 3, 99])
+def test_a_plan_has_the_largest_clip_of_its_price_and_its_numbers_are_those_of_the_settings(written, paid):
+    writer = written(n_tokens=7, paid=paid, temperature=1.3)  # two classes, with two batches of 12 each
+    for n, texts, rounds in ((1, (1, 0), 1), (2, (1, 1), 1), (5, (3, 2), 2), (9, (5, 4), 3)):
+        plan, uses = writer.plan(n), 7 * rounds
+        assert (plan.n_texts, plan.n_batches, plan.uses) == (texts, (2, 2), uses)
+        assert (plan.calls, plan.delta) == (n * 7 * 13, 1e-5)
+        assert plan.draw == TokenDraw(clip=plan.draw.clip, n_documents=12, temperature=1.3)
+        assert plan.metered == (None if paid is None else MeteredDraws(draw=plan.draw, paid=min(paid, uses)))
+
+        def price(clip, plan=plan, uses=uses):
+            draw = replace(plan.draw, clip=clip)
+            whole = uses * draw.curve() if paid is None else replace(plan.metered, draw=draw).curve()
+            return whole.epsilon(1e-5)
+
+        assert plan.epsilon == price(plan.draw.clip) <= 30 < price(plan.draw.clip * 1.0003)
+        assert writer.estimate(n) == {
+            "epsilon": plan.epsilon,
+            "delta": 1e-5,
+            "texts": {"bad": texts[0], "good": texts[1]},
+            "batches": {"bad": 2, "good": 2},
+            "draws_of_one_document": uses,
+            "clip": plan.draw.clip,
+            "range": plan.draw.range,
+            "prompts": plan.calls,
+        }
+    with pytest.raises(ValueError, match="n must be"):
+        writer.plan(0)
+    assert written(clip=0.5, epsilon=0.01).plan(2).draw.clip == 0.5
+
+
 def test_a_document_that_may_be_replaced_has_half_the_clip(written):
     clips = [written(relation=relation).plan(2).draw.clip for relation in ("zero-out", "replace-one")]
     assert clips[0] / clips[1] == pytest.approx(2, rel=1e-3)
@@ -80,14 +116,36 @@ def test_what_the_budget_does_not_hold_is_refused_before_any_private_prompt(writ
     assert {len(prompts) for prompts, _ in model.calls} == {1}
 
 
-def test_the_record_says_what_is_promised(written):
-    writer = written()
-    writer.write(2, rng=rng())
-    result = writer.result_
-    assert result.upper["epsilon"] == writer.plan(2).epsilon
-    assert result.upper["simulation"] is True
-    assert result.settings["relation"] == "zero-out"
-    assert any("many documents share" in line for line in result.upper["not_protected"])
+@pytest.mark.parametrize("settings", [{}, {"clip": 0.7}, {"paid": 3}, {"relation": "replace-one"}])
+def test_the_record_says_what_is_promised_and_a_ledger_in_memory_pays_it(written, settings):
+    done = []
+    writer = written(**settings, progress=lambda *at: done.append(at))
+    texts = writer.write(3, rng=rng())
+    plan, result = writer.plan(3), writer.result_
+    paid, uses = (plan.draw, plan.uses) if plan.metered is None else (plan.metered, 1)
+    assert [text.label for text in texts] == ["bad", "bad", "good"]
+    assert done == [("tokens", 5, 15), ("tokens", 10, 15), ("tokens", 15, 15)]
+    assert result.settings == {
+        "unit": "document",
+        "relation": settings.get("relation", "zero-out"),
+        "mechanism": repr(paid),
+        "model": writer.model.name,
+        "classes": ["bad", "good"],
+        "n_texts": 3,
+        "n_documents": 12,
+        "n_tokens": 5,
+        "draws_of_one_document": 5,
+    }
+    assert (result.kind, *result.notes) == ("write", "The lower bound is missing: no audit was run.")
+    assert any("many documents share" in line for line in result.upper.pop("not_protected"))
+    assert result.upper == {
+        "epsilon": plan.epsilon,
+        "delta": 1e-5,
+        "curve": (uses * paid.curve()).to_dict(),
+        "simulation": True,
+    }
+    writer.write(3)
+    assert writer.result_.upper["simulation"] is False
 
 
 # What continues ------------------------------------------------------------------------------------------
@@ -141,12 +199,62 @@ def test_store_and_cache_are_for_their_owner_only(written, tmp_path):
     store, cache = tmp_path / "store", tmp_path / "cache"
     writer = written(store=store, response_cache=cache)
     writer.write(1, rng=rng())
+    writer.close()
     for path in (store, cache):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert b"acting" not in store.read_bytes() + cache.read_bytes().replace(b"6163", b"")
-    store.chmod(0o644)
-    with pytest.raises(ValueError, match="chmod 600"):
-        written(store=store)
+    for mode in (0o601, 0o602, 0o604, 0o610, 0o620, 0o640):
+        store.chmod(mode)
+        with pytest.raises(ValueError, match="chmod 600"):
+            written(store=store)
+    store.chmod(0o700)
+    written(store=store).close()
+
+
+def test_documents_are_kept_in_a_folder_of_their_owner_as_they_were(tmp_path, monkeypatch):
+    saved = SavedDocuments(
+        documents=("tea is warm", "é"),
+        unit="person",
+        model="tiny",
+        threads=3,
+        retrieve=5,
+        near=0.3,
+        epsilon=2.0,
+        delta=1e-6,
+        n_tokens=7,
+        temperature=1.5,
+        relation="replace-one",
+    )
+    folder, file = tmp_path / "a" / "b", tmp_path / "a" / "b" / "documents.json"
+    for _ in range(2):  # what is there is replaced
+        saved.save(folder)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, file)] == [0o700, 0o600]
+    assert SavedDocuments.load(folder) == saved
+    opened = []
+    model = WordModel(["tea"])
+    monkeypatch.setattr(
+        "ostraka.text.writer.open_model", lambda name, n_threads: opened.append((name, n_threads)) or model
+    )
+    for how, settings in (("person", {}), ("document", {"unit": "document"})):
+        writer = replace(saved, **settings).writer(tmp_path / how)
+        assert (writer.unit_, writer.documents_) == (how, ["tea is warm", "é"])
+        assert (writer.n_documents, writer.n_tokens, writer.epsilon, writer.delta) == (5, 7, 2.0, 1e-6)
+        assert (writer.temperature, writer.relation, writer.model) == (1.5, "replace-one", model)
+        assert (tmp_path / how).exists()
+        writer.close()
+    assert opened == [("tiny", 3)] * 2
+    for wrong in ({"unit": "row"}, {"retrieve": 0}, {"threads": 0}, {"near": math.nan}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+            replace(saved, **wrong)
+    for text in ("", "[]", "{}", '{"documents": 3}', file.read_text().replace("near", "canary")):
+        file.write_text(text)
+        with pytest.raises(ValueError, match="is not as 'ostraka write") as refused:
+            SavedDocuments.load(folder)
+        assert "canary" not in str(refused.value)
+    for mode in (0o601, 0o602, 0o604, 0o610, 0o620, 0o640):
+        file.chmod(mode)
+        with pytest.raises(ValueError, match="chmod 600"):
+            SavedDocuments.load(folder)
 
 
 def test_with_a_cache_nothing_is_computed_twice_and_the_laws_are_the_same(written, asked, tmp_path):
@@ -164,6 +272,91 @@ def test_with_a_cache_nothing_is_computed_twice_and_the_laws_are_the_same(writte
 
 
 # What steers ---------------------------------------------------------------------------------------------
+
+
+def by_counting(prompt, tokens, n_shown):
+    """The likeliest of a WordModel, by counting the pairs of words of the prompt; of equals the first."""
+    pieces = [f" {word}" for word in WORDS] + [""]
+    last, words = tokens[-1].piece.decode().strip() if tokens else ".", prompt.replace("\n", " . ").split()
+    counts = {
+        piece: 1 + 30.0 * sum(pair == (last, piece.strip() or ".") for pair in pairwise(words))
+        for piece in pieces
+    }
+    likeliest = sorted(counts, key=lambda piece: -counts[piece])[:n_shown]
+    return {piece: math.log(counts[piece] / sum(counts.values())) for piece in likeliest}
+
+
+@pytest.mark.parametrize(("n_candidates", "shown", "longest"), [(11, 11, 2000), (4, 2, 2000), (3, 8, 9)])
+def test_places_are_those_of_the_laws_of_the_prompts(written, n_candidates, shown, longest):
+    settings = {"n_candidates": n_candidates, "shown": shown, "longest": longest, "n_documents": 5}
+    writer = written(
+        **settings, clip=2.0, temperature=1.2, prompt=Prompt(ask="{label} the", examples=("fine",))
+    )
+    drawn, public, free, most = [], [], [], max(shown, n_candidates)
+    text = writer.model.tokens("acting is warm")
+    for t in range(4):
+        before = "A text about good: fine\n"
+        law = by_counting(f"{before}good the", text[:t], most)
+        candidates = sorted(law, key=lambda piece: (-law[piece], piece))[:n_candidates]
+        logs = np.array([law[piece] for piece in candidates])
+        rows = []
+        for document in writer._batches[1][2]:
+            assert len(document) <= longest
+            own = by_counting(f"{before}A text about good: {document}\ngood the", text[:t], most)
+            visible = sorted(own, key=lambda piece: (-own[piece], piece))[:shown]
+            last = own[visible[-1]]
+            rows.append([own[k] - law[k] if k in visible else min(last - law[k], 0.0) for k in candidates])
+        place = writer.position(text[:t], code=1, batch=2)
+        assert [token.piece.decode() for token in place.candidates] == candidates
+        np.testing.assert_allclose(place.public, logs, rtol=1e-12)
+        np.testing.assert_allclose(place.differences, rows, rtol=1e-12, atol=1e-12)
+        mine = writer.differences(f"{document} and more", text[:t], code=1)
+        if longest == 9:
+            np.testing.assert_array_equal(mine, place.differences[-1])
+        first = writer.position(text[:t], code=1)
+        piece = text[t].piece.decode() if t < 3 else ""
+        if piece in candidates:
+            k, draw = candidates.index(piece), writer.plan(2).draw
+            law_drawn = draw.at(logs).log_outcomes(draw.contributions(first.differences).sum(axis=0))
+            mean = logs + first.differences.mean(axis=0)
+            drawn.append(-law_drawn[k] / math.log(2))
+            public.append((np.logaddexp.reduce(logs) - logs[k]) / math.log(2))
+            free.append((np.logaddexp.reduce(mean) - mean[k]) / math.log(2))
+    score = writer.score(["acting is warm"], ["good"], plan=writer.plan(2))
+    means = [np.mean(bits) for bits in (drawn, public, free)]
+    np.testing.assert_allclose(score[:3], means, rtol=1e-9)
+    assert (score.n_tokens, score.candidates) == (4, len(drawn) / 4)
+
+
+def test_a_text_none_of_whose_tokens_is_a_candidate_has_no_score(written):
+    score = written(n_candidates=1, n_tokens=1).score(["zebra"], ["good"], plan=written().plan(2))
+    assert np.isnan(score[:3]).all()
+    assert score[3:] == (1, 0.0)
+
+
+def test_features_are_counts_of_words_and_are_near_by_their_cosine():
+    texts = ["the plot the", "plot", ""]
+    rows = word_counts(texts)
+    assert rows.shape == (3, 4096)
+    assert sorted(rows[0][rows[0] > 0].tolist()) == [1.0, 2.0]
+    assert rows[0] @ rows[1] == 1.0
+    assert not rows[2].any()
+    for text, row in zip(texts, rows, strict=True):
+        np.testing.assert_array_equal(hashed_words(text), row)
+    np.testing.assert_allclose(unit(np.array([[3.0], [4.0]])), [0.6, 0.8])
+    for none in ([0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0], [1e200, 1e200]):
+        assert unit(np.array(none)).tolist() == [0.0, 0.0]
+
+
+def test_of_one_place_nothing_is_asked_twice(written, asked):
+    model = asked()
+    writer = written(model)
+    for tokens in ([], [], model.tokens("the"), []):
+        writer.position(tokens, code=0)
+    assert [len(prompts) for prompts, _ in model.calls] == [1, 12] * 3
+    [[_, documents], _] = writer._batches
+    writer._read(writer.prompt, "bad", documents[:1], [], width=12)
+    assert len(model.calls) == 6  # one that is known, and public ones beside it
 
 
 def test_candidates_and_public_numbers_do_not_depend_on_documents(written):
@@ -234,6 +427,23 @@ def test_each_document_is_in_one_batch_and_a_person_in_one_prompt(written):
 def test_batches_are_dealt_by_a_secret_of_the_store(written, tmp_path):
     deals = [written(store=tmp_path / name)._batches for name in ("a", "a", "b")]
     assert deals[0] == deals[1] != deals[2]
+
+
+@pytest.mark.parametrize(
+    ("n_documents", "n_batches"), [(30, 1), (24, 1), (23, 1), (12, 2), (11, 2), (5, 4), (1, 24)]
+)
+def test_batches_are_the_keyed_partition_of_the_documents_of_a_class(written, n_documents, n_batches):
+    writer = written(n_documents=n_documents)
+    texts, labels = documents()
+    for code, label in enumerate(("bad", "good")):
+        mine = [text for text, other in zip(texts, labels, strict=True) if other == label]
+        key = hashlib.blake2b(f"deal {code}".encode(), key=writer._secret, digest_size=32).digest()
+        deal = partition(24, n_teachers=n_batches, key=key)
+        want = []
+        for batch in range(n_batches):
+            rows = sorted(np.flatnonzero(deal.shards == batch).tolist(), key=lambda row: deal.units[row])
+            want.append([mine[row] for row in rows[:n_documents]])
+        assert writer._batches[code] == want
 
 
 @pytest.mark.parametrize(

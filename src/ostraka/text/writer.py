@@ -511,7 +511,7 @@ class Writer:
                 )
                 bits.append([float(np.logaddexp.reduce(law) - law[k]) / math.log(2) for law in laws])
         drawn, public, free = np.mean(bits, axis=0).tolist() if bits else (math.nan,) * 3
-        return Score(drawn, public, free, n_tokens, len(bits) / max(1, n_tokens))
+        return Score(drawn, public, free, n_tokens, len(bits) / n_tokens)
 
     def position(self, tokens: Sequence[Token], *, code: int = 0, batch: int = 0) -> Position:
         """Candidates, public log probabilities, and private differences after these tokens. For the owner."""
@@ -906,7 +906,8 @@ def _hashing() -> Any:
 def unit(features: np.ndarray) -> np.ndarray:
     """Features of length 1; those that are all zero, or not finite, are near to nothing."""
     row = np.asarray(features, dtype=np.float64).ravel()
-    length = float(np.sqrt(row @ row))
+    with np.errstate(over="ignore"):  # no warning tells of a document
+        length = float(np.sqrt(row @ row))
     return row / length if 0 < length < math.inf else np.zeros_like(row)
 
 
