@@ -5,9 +5,12 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.exceptions import DataConversionWarning
 from sklearn.neighbors import KNeighborsClassifier
 
+from ostraka.data import labels as codec
 from ostraka.data.labels import Coded, Labels
 from ostraka.learn.session import Data, labels_of
 from ostraka.learn.students.distil import coded
@@ -141,3 +144,70 @@ def test_declared_classes_keep_their_order_if_they_are_not_sorted():
 def test_each_label_has_the_code_that_it_has_alone():
     labels, y = Labels.of([], [3, 1, 2]), [2.0, 1, 3, 2]
     assert labels.encode(y).tolist() == [int(labels.encode([label])[0]) for label in y]
+
+
+def test_a_coded_column_is_its_labels_wherever_they_are_taken(monkeypatch):
+    monkeypatch.setattr(codec, "_AT_ONCE", 3)
+    rng = np.random.default_rng(0)
+    for n_values, kind in ((2, np.uint8), (256, np.uint8), (257, np.uint16)):
+        values = rng.permutation(n_values * 2)[:n_values]
+        codes = np.r_[np.arange(n_values), rng.integers(0, n_values, 20)].astype(np.uint16)
+        coded = Coded.joined(np.r_[values, values[0], -1], codes)  # one again, and one that no row has
+        assert coded.values.tolist() == sorted(values.tolist())
+        assert coded.codes.dtype == kind
+        np.testing.assert_array_equal(np.asarray(coded), values[codes])
+        np.testing.assert_array_equal(coded[[3, 0]], values[codes][[3, 0]])
+        assert (coded.shape, coded.ndim, coded.dtype) == ((len(codes),), 1, values.dtype)
+        assert len(coded) == len(codes)
+        assert repr(coded) == f"Coded(shape=({len(codes)},))"
+        assert np.array(coded, dtype=np.float64).dtype == np.float64
+        labels = Labels.of(coded)
+        assert labels.encode(coded) is coded.codes
+        turned = Labels(labels.classes[::-1])
+        assert turned.encode(coded).dtype == kind
+        np.testing.assert_array_equal(turned.encode(coded), n_values - 1 - coded.codes.astype(int))
+        np.testing.assert_array_equal(turned.places(coded), turned.encode(coded))
+        with pytest.raises(ValueError, match=f"each of {len(codes) - 1} rows, got {len(codes)}"):
+            Labels.of(coded, n_rows=len(codes) - 1)
+        Labels.of(coded, n_rows=len(codes))
+
+
+KINDS = st.one_of(
+    st.lists(st.sampled_from("abcd"), min_size=1),
+    st.lists(st.integers(-5, 5), min_size=1),
+    st.lists(st.booleans(), min_size=1),
+)
+
+
+@given(y=KINDS, declared=st.one_of(st.none(), KINDS))
+def test_codes_are_those_of_a_dictionary(y, declared):
+    labels = Labels.of(y, declared)
+    classes = sorted(set(y if declared is None else declared))
+    assert labels.classes.tolist() == classes
+    text = isinstance(classes[0], str) == isinstance(y[0], str)  # text never equals a number
+    places = {label: code for code, label in enumerate(classes)} if text else {}
+    want = [places.get(label, -1) for label in y]
+    assert labels.places(y).tolist() == want
+    if -1 in want:
+        with pytest.raises(ValueError, match=f"the {len(classes)} declared classes only"):
+            labels.encode(y)
+    else:
+        assert labels.encode(y).tolist() == want
+        assert labels.decode(want).tolist() == y
+
+
+def test_there_are_as_many_labels_and_classes_as_there_must_be():
+    assert Labels.of(["a", "b"], n_rows=2, least=2).classes.tolist() == ["a", "b"]
+    for y, declared, how, words in (
+        (["a", "a"], None, {"least": 2}, "two classes or more, got 1 class: is it"),
+        (["a", "b"], ["a"], {"least": 2}, "two classes or more, got 1 class"),
+        (["a", "b"], None, {"n_rows": 3}, "one label for each of 3 rows, got 2"),
+        (None, None, {}, "the target y is None"),
+        (np.zeros((2, 2)), None, {}, r"got shape \(2, 2\): no soft labels"),
+        (np.zeros(()), None, {}, r"got shape \(\)"),
+        ([0.5], None, {}, "PATERegressor learns numbers"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Labels.of(y, declared, **how)
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        assert Labels.of(np.array([[1], [0]])).classes.tolist() == [0, 1]

@@ -158,11 +158,14 @@ def test_the_table_is_charged_for_texts_answers_and_evolved_texts_alike(folder):
 def test_it_is_said_for_whom_a_price_is_and_what_was_written(folder, options, words):
     out = folder / "run"
     output = run(folder, *options, "--epsilon", "30", "--out", out)
-    price = json.loads((out / "result.json").read_text())["upper"]["epsilon"]
+    upper = json.loads((out / "result.json").read_text())["upper"]
     assert output.splitlines() == [
         f"4 texts: {out / 'texts.csv'}",
-        f"epsilon at most {at_most(price)} at delta 1e-05, for one {words}",
+        f"epsilon at most {at_most(upper['epsilon'])} at delta 1e-05, for one {words}",
+        f"all releases from this table: {of_table(upper['table'])}",
     ]
+    assert upper["table"]["releases"] == 1
+    assert upper["table"]["epsilon"] == pytest.approx(upper["epsilon"])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chisquare
 
 from ostraka import Budget, Ledger
-from ostraka.report.page import at_most
+from ostraka.report.page import at_most, of_table
 from ostraka.text import models
 from ostraka.text.evolution import continued, evolution, features
 from ostraka.text.models import END, Token
@@ -169,10 +169,11 @@ def test_the_command_writes_texts_with_their_votes_and_charges_once(tmp_path, mo
     lines = typed(*words).out.splitlines()
     assert made[1:] == [usual | {"prompt": "A line:", "temperature": 1.5, "delta": 1e-7, "random_state": 3}]
     assert opened == [("tiny", 1), ("tiny", 2)]
-    price = json.loads((tmp_path / "b" / "result.json").read_text())["upper"]["epsilon"]
+    upper = json.loads((tmp_path / "b" / "result.json").read_text())["upper"]
     assert lines == [
         f"8 texts with their noisy votes: {tmp_path / 'b' / 'texts.csv'}",
-        f"epsilon at most {at_most(price)} at delta 1e-07, for one document",
+        f"epsilon at most {at_most(upper['epsilon'])} at delta 1e-07, for one document",
+        f"all releases from this table: {of_table(upper['table'])}",
     ]
     with (tmp_path / "b" / "texts.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -134,7 +134,8 @@ def row_by_row(transform: Callable[[Any], Any], rows: Any) -> np.ndarray:
                 alone = [_made(transform, rows, np.full(size, place)) for place in places]
                 like = next((row for row in alone if row is not None), None)
                 if like is not None:
-                    nothing = np.full(like.shape[1:], np.nan)
+                    # of the type that all rows have: no row that fails decides it
+                    nothing = np.full(like.shape[1:], np.nan, dtype=np.result_type(like, np.float32))
                     block = np.array([nothing if row is None else row[0] for row in alone])
             if block is None:
                 continue
