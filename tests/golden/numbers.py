@@ -2,10 +2,12 @@
 
 A regression test: the numbers are our own, and other tests say that they are right. They are to stay, because
 an interrupted fit is known by its noise, a ledger's total must not rise overnight, and a simulation is to be
-repeated. Each line of ``numbers.txt`` is an expression and its value. ``python -m tests.golden.numbers``
-evaluates all lines anew, for a change that was meant; CHANGELOG.md names it.
+repeated. Each line of ``numbers.txt`` is an expression and, after a tab, its value. A change that is meant is
+written by ``python -m tests.golden.numbers``, and stands in CHANGELOG.md.
 """
 
+import copy  # noqa: F401
+import hashlib  # noqa: F401
 import json
 import math
 import sys
@@ -16,21 +18,33 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import make_moons
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import NearestCentroid  # noqa: F401
 
 from ostraka import *  # noqa: F403  (the expressions name what users import)
 from ostraka import Adjacency, Budget, Ledger, Private, release
 from ostraka.accounting import *  # noqa: F403
+from ostraka.audit import *  # noqa: F403
+from ostraka.audit import adversaries, cuts, intervals, votes, worlds  # noqa: F401
+from ostraka.audit.attacks import *  # noqa: F403
+from ostraka.audit.attacks import generators, parties, properties, sampler  # noqa: F401
+from ostraka.audit.attacks import votes as attributes  # noqa: F401
+from ostraka.core import check, numeric, randomness, released  # noqa: F401
 from ostraka.core.accounting import publish, smooth  # noqa: F401
 from ostraka.core.accounting.bounds import exact_rdp  # noqa: F401
+from ostraka.core.consistent import Consistent
+from ostraka.core.curve import gaussian_delta, gaussian_epsilon  # noqa: F401
 from ostraka.core.laws import limit  # noqa: F401
 from ostraka.core.laws.cover import argmax_family, screen_family  # noqa: F401
 from ostraka.core.laws.law import Law  # noqa: F401
+from ostraka.core.laws.law import check as check_law  # noqa: F401
 from ostraka.core.mechanisms import exact  # noqa: F401
 from ostraka.core.mechanisms.adaptive import AdaptiveMarginals  # noqa: F401
 from ostraka.core.mechanisms.counts import NoisyMarginals, TreeMarginals  # noqa: F401
 from ostraka.core.mechanisms.selection import Selection, TokenDraw  # noqa: F401
 from ostraka.core.mechanisms.skellam import SkellamSum  # noqa: F401
+from ostraka.core.result import Result  # noqa: F401
+from ostraka.core.scores import Scores
 from ostraka.mechanisms import *  # noqa: F403
 
 RECORD = Path(__file__).with_name("numbers.txt")
@@ -38,6 +52,48 @@ VOTES = np.array([[180, 40, 30], [90, 80, 80], [125, 125, 0], [250, 0, 0], [84, 
 TWO = np.array([[240, 10], [130, 120], [125, 125], [0, 250]])
 CODES = np.array([[2, 1, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]] * 40)
 MOONS = make_moons(160, noise=0.3, random_state=0)
+
+# What audits have seen: outcomes in two worlds, scores of canaries, votes of teachers and of neighbours.
+ENDS = 1.5, 2.0, 32.0, math.inf
+SEEN = [725, 222, 53], [469, 469, 62]
+RAMP = np.arange(1, 31), np.arange(31, 1, -1)
+LONG = np.arange(1500) % 7 * np.arange(1500), np.arange(1500)[::-1] % 5 * np.arange(1500)[::-1]
+SCORES = Scores.of(members=[0.9, 0.8, 0.8, 0.7] * 60 + [0.1] * 9, others=[0.8, 0.2, 0.1, 0.0] * 55)
+COINS = Scores.of(members=np.arange(380) % 17 + 4, others=np.arange(400) % 17)
+SIGNS = Scores.of(members=np.arange(380) % 17 - 3, others=np.arange(400) % 17 - 12)
+LABELLED = Scores.of(members=np.arange(200) % 5 / 4, others=np.repeat([0.3, 0.0], [12, 588]))
+WITH = [
+    Private(np.random.default_rng(0).multinomial(19, [0.6, 0.4], size=200) + move, Adjacency.one_ballot())
+    for move in ([0, 1], [1, 0])
+]
+MODELS = [
+    votes.VoteModel.random_shards([0.6, 0.4], [0.1, 0.9], n_teachers=20),
+    votes.VoteModel.neighbours([0.5, 0.5], [0.7, 0.3], n_neighbours=8, label=1, reached=0.2),
+    votes.VoteModel.fixed_parties([[0.5, 0.5], [1.0, 0.0], [0.2, 0.8]], [0.1, 0.9], party=2),
+]
+POOL = votes.BallotPool(
+    others=np.arange(90).reshape(2, 15, 3) % 4 // 2,
+    each=6,
+    present=np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]]),
+    absent=np.array([[0, 1, 0], [0, 0, 0], [0, 1, 1]]),
+    n_classes=2,
+)
+NEAR = worlds.NeighbourWorlds(
+    np.arange(20.0)[:, None], np.arange(20) % 2, n_classes=2, n_neighbours=4, sampling_rate=0.5
+)
+TEACHERS = {"estimator": GaussianNB(), "X": MOONS[0], "y": MOONS[1], "n_teachers": 8, "n_classes": 2}
+TAUGHT = worlds.TeacherWorlds(worlds.Retraining(**TEACHERS), n_trainings=3)
+KEPT = worlds.TeacherWorlds(worlds.Retraining(**TEACHERS, fixed=True), n_trainings=3, party=2, seed=4)
+WAVES = np.sin(np.arange(192.0)).reshape(8, 24) / 2 + 0.5  # confidences of models, and coins of the same size
+REFERENCES = ReferenceModels.from_confidences(WAVES, np.arange(192).reshape(8, 24) ** 3 % 7 > 2)  # noqa: F405
+TARGET = np.cos(np.arange(24.0)) / 2 + 0.5
+COUNTED = TreeMarginals(sizes=(4, 4, 2), target=2, sigma_pairs=2.0, sigma_triples=3.0, select_epsilon=1.0)
+RELEASED = {
+    name: np.arange(size).reshape(shape)
+    for name, size, shape in (("0,2", 8, (4, 2)), ("1,2", 8, (4, 2)), ("0,1,2", 32, (4, 4, 2)))
+}
+ASKED = Consistent(secret=bytes(32), grid=0.5, teachers="t")
+PRESENT = np.cos(np.arange(48.0) ** 2).reshape(12, 4) > -0.2
 
 
 def plain(value):
@@ -137,6 +193,67 @@ def digits(arrays):
     }
 
 
+def half(scores, place):
+    """Every other score of both kinds."""
+    return Scores.of(
+        members=np.repeat(scores.values, scores.members)[place::2],
+        others=np.repeat(scores.values, scores.others)[place::2],
+    )
+
+
+def asked(present, absent, **settings):
+    """The finding of two worlds with these laws, and how far asking went."""
+    rng, steps = np.random.default_rng(0), []
+    asks = (lambda n, law=law: rng.multinomial(n, law) for law in (present, absent))
+    finding = audit_until(*asks, progress=lambda *step: steps.append(step), **settings)  # noqa: F405
+    return [finding.to_dict(), steps]
+
+
+def adversary(name, system):
+    """What an adversary of this system asks."""
+    queries = MOONS[0][:4] if system is TAUGHT else np.array([[2.2], [9.6], [17.0]])
+    asks = adversaries.adversarial_queries(
+        name,
+        system,
+        queries,
+        np.arange(len(queries)) % 2,
+        mechanism=GNMax(sigma=2.0),  # noqa: F405
+        n_candidates=3,
+        rng=np.random.default_rng(0),
+    )
+    return [asks.queries, asks.rows, asks.labels, asks.repeated, asks.n_answers]
+
+
+def audited(name, system, **settings):
+    """What it shows."""
+    queries = MOONS[0][:3] if system is TAUGHT else np.array([[2.2], [9.6], [17.0]])
+    options = {"trials": 5000, "orders": (2.0, 8.0), "rng": np.random.default_rng(0)} | settings
+    labels = np.arange(len(queries)) % 2
+    return audit_adversary(name, system, GNMax(sigma=2.0), queries, labels, **options).to_dict()  # noqa: F405
+
+
+def recovered(found):
+    """What was recovered, but for the words."""
+    ends = (np.where(np.isfinite(end), end, -9.0) for end in (found.lower, found.upper))
+    return [found.mean.round(5), *ends, found.mode, found.method, found.relative]
+
+
+def scored(scores):
+    """The three columns of scores."""
+    return [scores.values, scores.members, scores.others]
+
+
+def tried(call, *arguments):
+    """What each gives, or the error."""
+    tries = []
+    for argument in arguments:
+        try:
+            tries.append(call(argument))
+        except Exception as error:  # noqa: BLE001  (the error is what is recorded)
+            tries.append(f"{type(error).__name__}: {error}")
+    return tries
+
+
 def sums(pairs):
     """The sizes of what dominating pairs hold, summed, and how they are spread."""
     spread = np.linspace(0.5, 1.5, len(pairs.mass))
@@ -146,7 +263,7 @@ def sums(pairs):
 def lines():
     """The expressions and their values."""
     for line in RECORD.read_text("utf-8").splitlines():
-        expression, _, value = line.rpartition(" == ")
+        expression, _, value = line.partition("\t")
         yield expression, json.loads(value)
 
 
@@ -157,8 +274,8 @@ def evaluated(expression):
 
 def main():
     """Write all lines anew; expressions that are typed without a value get one."""
-    expressions = [line.partition(" == ")[0] for line in RECORD.read_text("utf-8").splitlines()]
-    rows = (f"{expression} == {json.dumps(evaluated(expression))}\n" for expression in expressions)
+    expressions = [line.partition("\t")[0] for line in RECORD.read_text("utf-8").splitlines()]
+    rows = (f"{expression}\t{json.dumps(evaluated(expression))}\n" for expression in expressions)
     RECORD.write_text("".join(rows), encoding="utf-8")
 
 

@@ -25,7 +25,7 @@ def same(present, recorded):
             same(present[name], recorded[name]) for name in recorded
         )
     if isinstance(recorded, float):
-        return bool(np.isclose(present, recorded, rtol=1e-8, atol=1e-18))
+        return bool(np.isclose(present, recorded, rtol=1e-10, atol=1e-18))
     return type(present) is type(recorded) and present == recorded
 
 
