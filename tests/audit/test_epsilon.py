@@ -103,6 +103,8 @@ def test_delta_and_epsilon_bounds_are_inverse_to_each_other():
 def test_delta_is_nothing_where_epsilon_explains_all():
     assert delta_lower_bound([900, 100], [100, 900], epsilon=3.0).delta == 0.0
     assert delta_lower_bound([900, 100], [100, 900], epsilon=1e3).delta == 0.0
+    for group in (1, 3):
+        assert delta_lower_bound([900, 100], [100, 900], epsilon=math.inf, group=group).delta == 0.0
     assert delta_lower_bound([500, 500], [500, 500], epsilon=0.0).delta == 0.0
     with pytest.raises(ValueError, match="epsilon"):
         delta_lower_bound([900, 100], [100, 900], epsilon=-0.1)

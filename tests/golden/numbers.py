@@ -18,8 +18,12 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import make_moons
+from sklearn.linear_model import LogisticRegression, RidgeClassifier  # noqa: F401
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import NearestCentroid  # noqa: F401
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline  # noqa: F401
+from sklearn.preprocessing import MinMaxScaler, StandardScaler  # noqa: F401
 
 from ostraka import *  # noqa: F403  (the expressions name what users import)
 from ostraka import Adjacency, Budget, Ledger, Private, release
@@ -39,13 +43,18 @@ from ostraka.core.laws.cover import argmax_family, screen_family  # noqa: F401
 from ostraka.core.laws.law import Law  # noqa: F401
 from ostraka.core.laws.law import check as check_law  # noqa: F401
 from ostraka.core.mechanisms import exact  # noqa: F401
-from ostraka.core.mechanisms.adaptive import AdaptiveMarginals  # noqa: F401
+from ostraka.core.mechanisms.adaptive import AdaptiveMarginals, SequenceMarginals
 from ostraka.core.mechanisms.counts import NoisyMarginals, TreeMarginals  # noqa: F401
 from ostraka.core.mechanisms.selection import Selection, TokenDraw  # noqa: F401
-from ostraka.core.mechanisms.skellam import SkellamSum  # noqa: F401
+from ostraka.core.mechanisms.skellam import SkellamSum, largest_draw  # noqa: F401
 from ostraka.core.result import Result  # noqa: F401
 from ostraka.core.scores import Scores
 from ostraka.mechanisms import *  # noqa: F403
+from ostraka.parties import asker, models, party  # noqa: F401
+from ostraka.secure import agreement, keys, masks, rounds, server, two_party, wire  # noqa: F401
+from ostraka.secure.agreement import Agreement, SecretQuestions
+from ostraka.voters.voting import Teacher  # noqa: F401
+from tests.parties.hidden_rounds import Wire, secret_parties
 
 RECORD = Path(__file__).with_name("numbers.txt")
 VOTES = np.array([[180, 40, 30], [90, 80, 80], [125, 125, 0], [250, 0, 0], [84, 83, 83]])
@@ -95,6 +104,38 @@ RELEASED = {
 ASKED = Consistent(secret=bytes(32), grid=0.5, teachers="t")
 PRESENT = np.cos(np.arange(48.0) ** 2).reshape(12, 4) > -0.2
 
+# Parties: their keys, what they agreed on, a call and the replies to it, and shares of a secret.
+KEY = bytes(range(32))
+SECRETS = [bytes([number] * 32) for number in range(1, 7)]
+KEYS = [keys.signing_key(secret) for secret in SECRETS]
+EXCHANGES = [keys.exchange_key(secret) for secret in SECRETS]
+AGREED = Agreement(
+    members=dict(zip("abcd", KEYS, strict=False)),
+    aggregator=KEYS[4],
+    classes=["yes", "no"],
+    n_features=2,
+    sigma=4.0,
+    max_rows=4,
+)
+HIDDEN = replace(
+    AGREED,
+    noise="parties",
+    secret=SecretQuestions(dealer=KEYS[5], input_range=(0, 2), hidden=3, reveals="argmax"),
+)
+CALL = rounds.Call(
+    agreement=AGREED.sha256,
+    id="1" * 64,
+    key=EXCHANGES[4],
+    n_rows=2,
+    participants=tuple("abcd"),
+    question="2" * 64,
+)
+REPLIES = {
+    name: keys.seal(secret, "reply", rounds.reply(CALL, name, key))
+    for name, secret, key in zip("abcd", SECRETS, EXCHANGES, strict=False)
+}
+SHARES = {place: (5 + 7 * place).to_bytes(33, "little") for place in range(1, 7)}
+
 
 def plain(value):
     """Numbers in lists and dictionaries; infinity has a name of its own in JSON."""
@@ -104,7 +145,11 @@ def plain(value):
         return plain(value.tolist())
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
-    return float(f"{value:.13g}") if isinstance(value, float) and math.isfinite(value) else value
+    if isinstance(value, float) and math.isfinite(value):
+        return float(f"{value:.13g}")
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
 def cost(curve):
@@ -184,6 +229,14 @@ def levels(scale):
     ]
 
 
+def adaptive_sequence(*, grain=3, constant=(), sizes=(3, 2, 3, 2, 3)):
+    """The price of marginals of persons with rows of two columns."""
+    settings = {"target": None, "sigma_first": 6.0, "sigma": 5.0, "select_epsilon": 0.4, "n_pick": 1}
+    first = AdaptiveMarginals(sizes=(3, 2, 4), **settings)
+    following = AdaptiveMarginals(sizes=sizes, grain=grain, **settings)
+    return SequenceMarginals(first=first, following=following, constant=constant).curve().epsilon(1e-5)
+
+
 def digits(arrays):
     """Arrays by name, those of many numbers as three sums of them."""
     wave = {name: np.cos(np.arange(array.size)) for name, array in arrays.items()}
@@ -252,6 +305,68 @@ def tried(call, *arguments):
         except Exception as error:  # noqa: BLE001  (the error is what is recorded)
             tries.append(f"{type(error).__name__}: {error}")
     return tries
+
+
+def hiding(hidden, *, classes=2):
+    """An agreement on secret questions of two numbers."""
+    secret = replace(HIDDEN.secret, hidden=hidden, reveals="counts")
+    return replace(HIDDEN, classes=range(classes), secret=secret)
+
+
+def linear(coefficients, offsets):
+    """A linear classifier with these scores."""
+    model = LogisticRegression()
+    model.coef_, model.intercept_ = np.array(coefficients), np.array(offsets)
+    model.classes_ = np.arange(max(2, len(coefficients)))
+    return model
+
+
+def network(weights, offsets):
+    """A network with one hidden layer."""
+    model = MLPClassifier((len(offsets[0]),))
+    model.coefs_, model.intercepts_ = ([np.array(part) for part in parts] for parts in (weights, offsets))
+    return model
+
+
+def traffic(hidden, reveals):
+    """Each message of a secret round: how long it is, how long an answer may be, and how long it is."""
+
+    class Counted(Wire):
+        def ask(self, verb, sealed, most):
+            answer = super().ask(verb, sealed, most)
+            messages.append((name_of[self], verb, len(sealed), most, len(answer)))
+            return answer
+
+    members = secret_parties(hidden_units=4 * (hidden > 0), n_features=3, reveals=reveals)
+    messages, name_of = [], {}
+    for name in members.parties:
+        members._links[name] = Counted(members._links[name])
+        name_of[members._links[name]] = name
+    members._dealer = Counted(members._dealer)
+    name_of[members._dealer] = "dealer"
+    members.vote([[0.5, 0.25, 1.0]] * 3)
+    return sorted(messages)
+
+
+def crowd(**limits):
+    """Who is dropped of a crowd of strangers, one after another."""
+    strangers, dropped = server.Strangers(proxies=server.networks(["10.0.0.0/8"]), **limits), []
+
+    class Caller(str):
+        __slots__ = ()
+
+        def drop(self):
+            dropped.append(str(self))
+
+    callers = [Caller(number) for number in range(24)]
+    for number, caller in enumerate(callers):
+        peer = ("10.0.0.1", "11.0.0.1", "2001:db8::1", "2001:db8::2", f"12.0.0.{number}")[number % 5]
+        strangers.arrived(caller, peer, answered=number % 7 == 3)
+        dropped.append([len(strangers), strangers.crowded, strangers.dropped])
+        if number % 6 == 5:
+            dropped.append(strangers.replaced(callers[number - 1], Caller(f"for {number - 1}")))
+            strangers.left(callers[number - 2])
+    return [*dropped, strangers.drop("10.0.0.1"), strangers.drop("9.9.9.9"), len(strangers)]
 
 
 def sums(pairs):

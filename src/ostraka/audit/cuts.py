@@ -472,8 +472,8 @@ def _least_delta(p: np.ndarray, q: np.ndarray, *, epsilon: float, group: int) ->
     """Smallest delta >= 0 with p <= e^(m epsilon) q + delta (1 + … + e^((m - 1) epsilon)), rounded down."""
     with np.errstate(over="ignore", invalid="ignore"):
         excess = np.where(q > 0, p - np.exp(group * epsilon) * q, p) * _DOWN - 1e-15
-        terms = sum(np.exp(i * epsilon) for i in range(group))
-    return np.asarray(np.maximum(0.0, excess / terms))
+        terms = 1 + sum(np.exp(i * epsilon) for i in range(1, group))  # 0 times infinity is no number
+    return np.asarray(np.maximum(0.0, excess) / terms)
 
 
 @dataclass(frozen=True, slots=True)
