@@ -269,22 +269,25 @@ def test_a_plan_of_ten_to_the_eight_clients_and_one_among_clients():
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "message"),
     [
-        ("plan", "forest:1", "--clients", 9, "--epsilon", 1),
-        ("plan", "tree:0", "--clients", 9, "--epsilon", 1),
-        ("plan", "tree:0:x", "--clients", 9, "--epsilon", 1),
-        ("plan", "tree:0:9", "--clients", 1, "--epsilon", 1),
-        ("plan", "tree:0:9", "--clients", 9, "--epsilon", 1, "--out", "x.json"),
-        ("send", "http://127.0.0.1:1", "word"),
-        ("send", "http://127.0.0.1:1", "[" * 100_000),
-        ("send", "ftp://x", "3"),
+        (("plan", "forest:1", "--clients", 9, "--epsilon", 1), "count-sketch:WIDTH:DEPTH:KEY"),
+        (("plan", "tree:0", "--clients", 9, "--epsilon", 1), "Type tree:LOW:HIGH[:FANOUT]"),
+        (("plan", "tree:0:x", "--clients", 9, "--epsilon", 1), "Type tree:LOW:HIGH[:FANOUT]"),
+        (("plan", "tree:0:9", "--clients", 1, "--epsilon", 1), "n_clients must be an integer >= 3, got 1"),
+        (
+            ("plan", "tree:0:9", "--clients", 9, "--epsilon", 1, "--out", "x.json"),
+            "--trust keepers needs the public key of each",
+        ),
+        (("send", "http://127.0.0.1:1", "word"), "the value must be a number or a list in JSON"),
+        (("send", "http://127.0.0.1:1", "[" * 100_000), "the value must be a number or a list in JSON"),
+        (("send", "ftp://x", "3"), "must be http://host:port or https://"),
     ],
 )
-def test_what_is_typed_wrongly_is_told(words, tmp_path, monkeypatch):
+def test_what_is_typed_wrongly_is_refused_in_words_about_it(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refusal = collect(*words)
-    assert refusal.code != 0
+    assert (refusal.code, message in refusal.err) == (2, True), refusal.err
     assert list(tmp_path.iterdir()) == []
 
 
