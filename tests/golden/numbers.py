@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline  # noqa: F401
 from sklearn.preprocessing import MinMaxScaler, StandardScaler  # noqa: F401
 
 from ostraka import *  # noqa: F403  (the expressions name what users import)
-from ostraka import Adjacency, Budget, Ledger, Private, release
+from ostraka import Adjacency, Budget, Curve, Ledger, Private, release
 from ostraka.accounting import *  # noqa: F403
 from ostraka.audit import *  # noqa: F403
 from ostraka.audit import adversaries, cuts, intervals, votes, worlds  # noqa: F401
@@ -40,8 +40,10 @@ from ostraka.core.consistent import Consistent
 from ostraka.core.curve import gaussian_delta, gaussian_epsilon  # noqa: F401
 from ostraka.core.laws import limit  # noqa: F401
 from ostraka.core.laws.cover import argmax_family, screen_family  # noqa: F401
-from ostraka.core.laws.law import Law  # noqa: F401
+from ostraka.core.laws.law import Law
 from ostraka.core.laws.law import check as check_law  # noqa: F401
+from ostraka.core.ledger import chain
+from ostraka.core.ledger.budget import BudgetExceeded, Pace, RenyiFilter  # noqa: F401
 from ostraka.core.mechanisms import exact  # noqa: F401
 from ostraka.core.mechanisms.adaptive import AdaptiveMarginals, SequenceMarginals
 from ostraka.core.mechanisms.counts import NoisyMarginals, TreeMarginals  # noqa: F401
@@ -136,6 +138,20 @@ REPLIES = {
 }
 SHARES = {place: (5 + 7 * place).to_bytes(33, "little") for place in range(1, 7)}
 
+# Costs as ledgers keep them: of a Gaussian argmax, of a pure release, and without laws; and an entry.
+ORDERS = (2.0, 8.0)
+ARGMAX = Curve(ORDERS, (0.25, 1.0 / 3), mu_squared=0.1, slack=2.0**-60, laws=(Law("gaussian-argmax", 0.1),))
+PRICED, OTHER, PURE, NUMBERS = (
+    chain.price(curve)[1]
+    for curve in (
+        ARGMAX,
+        Curve(ORDERS, (2.0, 3.0), laws=(Law("gaussian-argmax", 0.1, 2), Law("pure", 1.0))),
+        Curve(ORDERS, (0.1, 0.1), laws=(Law("pure", 0.1),)),
+        replace(ARGMAX, laws=None),
+    )
+)
+ROW = (3, "charge", "ann", "k", 1, 2, "row", 0, 0.5, b"a", 1, 0.25, b"s", None, b"")
+
 
 def plain(value):
     """Numbers in lists and dictionaries; infinity has a name of its own in JSON."""
@@ -171,6 +187,58 @@ def most(mechanism, **budget):
         middle = (low + high) // 2
         low, high = (middle, high) if whole.allows(middle * once, first=once) else (low, middle)
     return low
+
+
+def most_by(rule, mechanism):
+    """How many uses a filter allows, up to 10,000."""
+    once, low, high = mechanism.curve(), 0, 10_001
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if rule.fits(middle * once) else (low, middle)
+    return low
+
+
+def paced():
+    """What is counted of uses over two days."""
+    pace, seen = Pace(), []
+    for second in range(0, 180_000, 7_000):
+        pace.add(1_000_000 + second, 1 + second // 7_000 % 5)
+        seen.append([pace.in_a_day(1_000_000 + second), pace.per_second(1_000_600 + second)])
+    return [*seen, pace.plain(), Pace.of(pace.plain()).in_a_day(1_200_000), Pace().per_second(5)]
+
+
+def history(*, adaptive):
+    """What a ledger says of its entries, accounts and what is left, step by step, but for times and heads."""
+    budget, told = Budget(epsilon=1.5, delta=1e-5, adaptive=adaptive), []
+    first, second = GNMax(sigma=20.0), Threshold(at=9.0, sigma=30.0)  # noqa: F405
+    with Ledger(":memory:", budget=budget) as ledger:
+        ledger.grant("ann", budget_epsilon=0.5)
+        for step in range(12):
+            request = chain.ChargeRequest(
+                account="ann",
+                key=f"q{step}",
+                digest=f"{step // 2:02x}",
+                cost=second,
+                reserve=first,
+                answer=step,
+            )
+            [outcome] = ledger.charge_each([request])
+            told.append(getattr(outcome, "left", None) or str(outcome))
+        for step in range(60):
+            mechanism, uses = (first, second)[step % 3 == 2], 1 + step % 2
+            try:
+                entry = ledger.charge(
+                    mechanism, uses=uses, unit="row", simulation=step % 48 == 5, key=f"k{step % 48}"
+                )
+            except BudgetExceeded as error:
+                told.append([step, str(error), error.asked, error.left])
+            else:
+                told.append([step, entry, ledger.epsilon(), ledger.affords(first, uses=3)])
+        told += [
+            [e.kind, e.account, e.key, e.uses, e.epsilon_after, e.answer, e.cap] for e in ledger.entries()
+        ]
+        told += [[a.name, a.cap, a.spent, a.left] for a in ledger.accounts()]
+        return told
 
 
 def drawn(mechanism, values, seed=0, **changes):
