@@ -29,7 +29,7 @@ from ostraka import *  # noqa: F403  (the expressions name what users import)
 from ostraka import Adjacency, Budget, Curve, Ledger, Private, release
 from ostraka.accounting import *  # noqa: F403
 from ostraka.audit import *  # noqa: F403
-from ostraka.audit import adversaries, cuts, intervals, votes, worlds  # noqa: F401
+from ostraka.audit import adversaries, cuts, intervals, library, votes, worlds  # noqa: F401
 from ostraka.audit.attacks import *  # noqa: F403
 from ostraka.audit.attacks import generators, parties, properties, sampler  # noqa: F401
 from ostraka.audit.attacks import votes as attributes  # noqa: F401
@@ -38,8 +38,9 @@ from ostraka.core.accounting import publish, smooth  # noqa: F401
 from ostraka.core.accounting.bounds import exact_rdp  # noqa: F401
 from ostraka.core.consistent import Consistent
 from ostraka.core.curve import gaussian_delta, gaussian_epsilon  # noqa: F401
-from ostraka.core.laws import limit  # noqa: F401
-from ostraka.core.laws.cover import argmax_family, screen_family  # noqa: F401
+from ostraka.core.laws import adaptive, curvature, equivalents, limit, losses, tables  # noqa: F401
+from ostraka.core.laws.cover import argmax_family, screen_family, stencils  # noqa: F401
+from ostraka.core.laws.gaussian import gaussian_deltas, gaussian_pair, mirrored  # noqa: F401
 from ostraka.core.laws.law import Law
 from ostraka.core.laws.law import check as check_law  # noqa: F401
 from ostraka.core.ledger import chain
@@ -51,6 +52,7 @@ from ostraka.core.mechanisms.selection import Selection, TokenDraw  # noqa: F401
 from ostraka.core.mechanisms.skellam import SkellamSum, largest_draw  # noqa: F401
 from ostraka.core.result import Result  # noqa: F401
 from ostraka.core.scores import Scores
+from ostraka.data.units import partition
 from ostraka.mechanisms import *  # noqa: F403
 from ostraka.parties import asker, models, party  # noqa: F401
 from ostraka.secure import agreement, keys, masks, rounds, server, two_party, wire  # noqa: F401
@@ -207,9 +209,9 @@ def paced():
     return [*seen, pace.plain(), Pace.of(pace.plain()).in_a_day(1_200_000), Pace().per_second(5)]
 
 
-def history(*, adaptive):
+def history(**rule):
     """What a ledger says of its entries, accounts and what is left, step by step, but for times and heads."""
-    budget, told = Budget(epsilon=1.5, delta=1e-5, adaptive=adaptive), []
+    budget, told = Budget(epsilon=1.5, delta=1e-5, **rule), []
     first, second = GNMax(sigma=20.0), Threshold(at=9.0, sigma=30.0)  # noqa: F405
     with Ledger(":memory:", budget=budget) as ledger:
         ledger.grant("ann", budget_epsilon=0.5)
@@ -312,6 +314,34 @@ def digits(arrays):
         name: array if array.size < 20 else [array.shape, array.sum(), wave[name] @ array.ravel()]
         for name, array in arrays.items()
     }
+
+
+def inspected(system, **settings):
+    """What the audit of a build finds whose door draws from one seed."""
+    rng = np.random.default_rng(0)
+
+    def answer(mechanism, private, *, ledger):
+        return release(mechanism, private, ledger=ledger, rng=rng)
+
+    findings = audit_library(replace(system, answer=answer), **settings)  # noqa: F405
+    return [finding.to_dict() for finding in findings]
+
+
+def altered(name):
+    """What a broken build answers, and what it says that it costs."""
+    mechanism = library.DEFECTS[name].mechanism(sigma=2.0)
+    private = Private(np.tile([[9.0, 7.0, 8.0]], (30, 1)), Adjacency.one_ballot())
+    cost = mechanism.curve().epsilon(1e-5), mechanism.uses(private)
+    return [mechanism.release(private, rng=np.random.default_rng(0)), *cost, repr(mechanism)]
+
+
+def shards_of(name):
+    """How teachers of a broken build vote, one shard each, after one question and after two."""
+    teachers = library.DEFECTS[name].teachers(GaussianNB(), n_teachers=4)
+    manifest = partition(12, n_teachers=4, key=b"sixteen bytes ok")
+    rows, labels = np.arange(12.0)[:, None], np.arange(12) % 2
+    teachers.fit(rows, labels, classes=[0, 1], manifest=manifest)
+    return [teachers.vote(rows[::3]).open() for _ in range(2)]
 
 
 def half(scores, place):

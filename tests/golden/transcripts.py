@@ -84,6 +84,40 @@ def tasks() -> None:
     )
 
 
+def seen() -> None:
+    """What audits and attacks read: answers, canaries, rows, logs, and scores of targets."""
+    for name, cats in (("with", 90), ("without", 40), ("few", 2)):
+        Path(f"{name}.csv").write_text("answer\n" + "cat\n" * cats + "dog\n" * (max(10, cats) - cats + 1))
+    Path("wide.csv").write_text("answer,x\ncat,0.5\ndog,0.25\n")
+    wave = np.cos(np.arange(400.0) ** 2).reshape(40, 10) / 2 + 0.5
+    np.savez("canaries.npz", members=wave[:, 0] + 0.4, others=wave[:, 1])
+    np.savez(
+        "labels.npz", probabilities=wave[:, :4] / wave[:, :4].sum(axis=1, keepdims=True),
+        trained=wave[:, :4].argmax(axis=1), decoys=(wave[:, :4].argmax(axis=1) + 1) % 4,
+    )  # fmt: skip
+    lines = [f"{a:.3f},{b:.3f},{int(a > 0.5)}" for a, b in wave.reshape(200, 2)[:120]]
+    Path("rows.csv").write_text("\n".join(["a,b,side", *lines]) + "\n")
+    log = [f"{query},{label}" for query, n in (("q1", (60, 30, 10)), ("q2", (98, 1, 1))) for label in range(3)
+           for _ in range(n[label])]  # fmt: skip
+    Path("log.csv").write_text("\n".join(["query,label", *log]) + "\n")
+    Path("members.csv").write_text("query,member\nq1,1\nq2,0\n")
+    included = np.arange(400).reshape(10, 40) ** 3 % 7 > 2
+    arrays = {
+        "confidences": wave.T,
+        "included": included,
+        "target": wave[:, 3] ** 2,
+        "member": wave[:, 2] > 0.5,
+    }
+    np.savez("model.npz", **arrays)
+    np.savez(
+        "scores.npz", realness=wave[:, 0] + (wave[:, 2] > 0.5), reference=wave[:, 0], member=wave[:, 2] > 0.5
+    )
+    np.savez("samples.npz", candidates=wave[:, :3], samples=wave[:9, :3] + 0.01, member=np.arange(40) < 9)
+    moved = np.arange(40)[:, None] % 2 * [3.0, 0.0, 0.0]
+    changes = {"observed": wave[:, :3] + moved, "has_property": np.arange(40) % 2}
+    np.savez("rounds.npz", **changes, with_property=wave[:20, 3:6] + [3, 0, 0], without=wave[20:, 3:6])
+
+
 def masked(text: str) -> str:
     """Without what differs from run to run."""
     text = re.sub(r"\b[0-9a-f]{64,}\b", lambda match: f"<{len(match[0])} digits>", text)
@@ -160,6 +194,70 @@ CASES: dict[str, Callable[[], str]] = {
         "ledger adopt clients --by olga --lost 0 --sigma 30",
         "ledger adopt clients --by olga --lost 0 --screen 3 1",
         "ledger show clients --last 4",
+    ),
+    "audit": partial(
+        transcript,
+        seen,
+        "audit answers with.csv without.csv --claimed-epsilon 0.5 --delta 1e-5",
+        "audit answers with.csv without.csv --claimed-epsilon 3 --delta 1e-5 --group 2 --json",
+        "audit answers few.csv without.csv --claimed-epsilon 9 --delta 1e-5 --confidence 0.5",
+        "audit answers with.csv wide.csv --claimed-epsilon 3 --delta 1e-5",
+        "audit answers wide.csv wide.csv --column x --claimed-epsilon 3 --delta 1e-5",
+        "audit answers with.csv without.csv --claimed-epsilon -1 --delta 1e-5",
+        "audit canaries canaries.npz --claimed-epsilon 0.1 --delta 1e-4",
+        "audit canaries canaries.npz --claimed-mu 0.1 --delta 1e-4 --guesses 40 --json",
+        "audit canaries labels.npz --claimed-epsilon 0.5 --at 0.3",
+        "audit canaries labels.npz --claimed-epsilon 0.5 --claimed-mu 1",
+        "audit canaries rows.csv --claimed-epsilon 0.5",
+        "audit adversaries rows.csv --label side --sigma 2 --teachers 4 --trainings 2 --questions 3 "
+        "--trials 1e4 --delta 1e-3 --figure out.svg",
+        "audit adversaries rows.csv --label side --mechanism lnmax --scale 3 --teachers 4 --trainings 1 "
+        "--questions 1 --trials 100 --json",
+        "audit adversaries rows.csv --label side --sigma 2 --teachers 97",
+        "audit adversaries rows.csv --label side --sigma 2 --teachers 0",
+        "audit adversaries rows.csv --label side --sigma 2 --figure out.png",
+        "audit mechanism lnmax --votes 3,2 --neighbour 2,3",
+        "audit mechanism gnmax --sigma 2 --scale 3 --votes 3,2 --neighbour 2,3",
+        "audit mechanism a --votes 3,2 --neighbour 2,3",
+        "audit mechanism threshold --at 2 --sigma 1 --votes 3,a --neighbour 2,3",
+        "audit mechanism gnmax --sigma 1 --votes 3,-1 --neighbour 2,3",
+        "audit mechanism gnmax --sigma 1 --votes 3,2 --neighbour 3,2 --trials 2",
+        "audit mechanism gnmax --sigma 1 --votes 3,2 --neighbour 2,3 --trials 1",
+        "audit mechanism gnmax --sigma 1 --votes 3,2 --neighbour 2,3 --trials 2.5",
+        "audit mechanism gnmax --sigma 1 --votes 3,2 --neighbour 2,3 --until 0",
+        "audit mechanism gnmax --sigma 1 --votes 3,2 --neighbour 2,3 --method a",
+        "audit mechanism gnmax --sigma 1 --votes 3,2 --neighbour 2,3 --delta 1",
+        "audit mechanism gnmax --sigma 0 --votes 3,2 --neighbour 2,3",
+        "audit library --trials 1",
+    ),
+    "attack": partial(
+        transcript,
+        seen,
+        "attack votes log.csv --teachers 50 --sigma 12",
+        "attack votes log.csv --teachers 50 --sigma 12 --method maximum-likelihood --json",
+        "attack votes log.csv --sigma 2 --classes a,b,c,d",
+        "attack votes log.csv --mechanism lnmax --scale 9 --classes 4 --teachers 50 --method wang2022",
+        "attack votes log.csv --sigma 12 --screen 30 9 --teachers 50",
+        "attack attributes log.csv --members members.csv --teachers 50 --sigma 12",
+        "attack attributes log.csv --members members.csv --teachers 50 --sigma 12 --at 0.9 --json",
+        "attack attributes log.csv --members members.csv --teachers 50 --sigma 12 --at 1",
+        "attack membership model.npz --claimed-epsilon 0.1",
+        "attack membership model.npz --method lira --defended other=model.npz --json",
+        "attack membership model.npz --defended target=model.npz",
+        "attack membership scores.npz",
+        "attack generator scores.npz --claimed-epsilon 0.1 --delta 1e-3",
+        "attack generator samples.npz --report page.html --rows 3",
+        "attack property rounds.npz --seed 3",
+        "attack property rounds.npz --json",
+    ),
+    "parties": partial(
+        transcript,
+        tasks,
+        "parties key me",
+        "parties key me --json",
+        "parties key answers.json",
+        "parties dealer answers.json --identity me",
+        "parties dealer missing.json --identity me",
     ),
     "report": partial(
         transcript, runs, "report run", "report run --json", "report run --public", "report begun"
