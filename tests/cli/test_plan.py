@@ -1,7 +1,6 @@
 """ostraka plan: every way, the command that carries out the best, and nothing private read."""
 
 import json
-import os
 import re
 from functools import partial
 from pathlib import Path
@@ -12,25 +11,13 @@ import pytest
 from ostraka import GNMax, Threshold
 from ostraka.voters.named import Way
 from tests.cli.terminal import typed
+from tests.golden import blocks
 
 FEW = ("--public-rows", 60, "--columns", 4)  # worlds that are small, and tried at once
-RECORD = Path(__file__).with_name("plans.txt")
+RECORD = Path(blocks.__file__).with_name("plans.txt")
 
 
 plan = partial(typed, "plan")
-
-
-def recorded(name, out):
-    """Hold what was printed to the record, but for shares, which differ between processors after two digits.
-
-    A change that is meant is written by ``OSTRAKA_RECORD=1 pytest tests/cli/test_plan.py``.
-    """
-    plans = dict(re.findall(r"^# (.*)\n((?:(?!# ).*\n)*)", RECORD.read_text("utf-8"), re.MULTILINE))
-    out = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", out).strip() + "\n"
-    if os.environ.get("OSTRAKA_RECORD"):
-        plans[name] = out
-        RECORD.write_text("".join(f"# {name}\n{plans[name]}" for name in sorted(plans)), "utf-8")
-    assert out.splitlines() == plans[name].splitlines()
 
 
 def test_each_way_fits_the_budget_and_the_best_one_is_what_to_type():
@@ -42,7 +29,7 @@ def test_each_way_fits_the_budget_and_the_best_one_is_what_to_type():
     typed = re.search(r"ostraka learn .*--epsilon ([\d.]+)", out)
     assert float(typed[1]) <= 2.0001
     assert f"--way {best} " in typed[0] or (best == "argmax" and "--teachers" in typed[0])
-    recorded("of 5000 rows", out)
+    blocks.hold(RECORD, "of 5000 rows", blocks.normal_form(out))
 
 
 def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_clearly():
@@ -63,12 +50,12 @@ def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_
         screen = eval(teachers["screen"], {"Threshold": Threshold})
         total = total + teachers["n_questions"] * screen.curve()
     assert total.epsilon(delta=record["delta"]) == (teachers["epsilon"] or pytest.approx(epsilon, rel=1e-2))
-    recorded("of 400 rows", out)
+    blocks.hold(RECORD, "of 400 rows", blocks.normal_form(out))
 
 
 def test_people_have_no_rounds_and_the_command_asks_whose_rows_they_are():
     _, out, _ = plan("--rows", 3000, "--classes", 2, "--epsilon", 2, "--people", *FEW)
-    recorded("of 3000 people", out)
+    blocks.hold(RECORD, "of 3000 people", blocks.normal_form(out))
 
 
 def test_a_target_is_met_or_refused(monkeypatch):
@@ -78,7 +65,7 @@ def test_a_target_is_met_or_refused(monkeypatch):
     assert code == 0
     record = json.loads(out)
     assert max(way["accuracy"]["best"] for way in record["ways"] if way["accuracy"]) >= 0.7
-    recorded("to a target", out)
+    blocks.hold(RECORD, "to a target", blocks.normal_form(out))
     code, _, err = plan(*numbers, "--target-accuracy", 0.99)
     assert code == 2
     assert "no epsilon up to 10" in err
@@ -110,7 +97,9 @@ def test_a_public_proxy_narrows_the_ranges(tmp_path):
     path.write_text("\n".join(["a,b,c,y", *lines]))
     common = ("--rows", 20_000, "--classes", 2, "--epsilon", 1, *FEW, "--json")
     assumed, measured = (plan(*common, *proxy)[1] for proxy in ((), ("--proxy", path, "--label", "y")))
-    recorded("of 20000 rows like these", measured.replace(str(path), "proxy.csv"))
+    blocks.hold(
+        RECORD, "of 20000 rows like these", blocks.normal_form(measured.replace(str(path), "proxy.csv"))
+    )
     ranges = [json.loads(record)["ways"][0]["accuracy"] for record in (measured, assumed)]
     widths = [accuracy["high"] - accuracy["low"] for accuracy in ranges]
     assert widths[0] < widths[1]

@@ -2,18 +2,85 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 
 from ostraka import Ledger
+from ostraka.serve import server
 from ostraka.service import Client
 from tests.cli.terminal import typed
+from tests.golden import blocks
 
 PEPPER = "ab" * 32
+RECORD = Path(blocks.__file__).with_name("services.txt")
+BEGUN = "serve run --epsilon 5 --delta 1e-6"
+COMMANDS = [
+    BEGUN,
+    "serve run --check --sigma 30",
+    "serve run --check",
+    "serve run --check --json",
+    "serve run --epsilon 5",
+    "serve run --delta 1e-6",
+    "serve run --sigma 30 --screen 3 4",
+    *(f"{BEGUN} {option}" for option in (
+        "--host 10.0.0.1 --tls-cert pem --tls-key pem --owner-ca pem --log-json --proxy 10.0.0.0/8",
+        "--host 10.0.0.1",
+        "--host ::1 --port 9000",
+        "--host 10.0.0.1 --behind-proxy --log-requests",
+        "--tls-cert pem",
+        "--tls-key pem",
+        "--owner-ca pem",
+        "--oidc https://there",
+        "--oidc-audience me",
+        "--oidc-keys pem",
+        "--oidc https://there --oidc-keys pem",
+        "--shared",
+        "--shared --db sqlite:///x",
+        "--proxy nonsense",
+        "--port 0",
+        "--port 65536",
+        "--burst 0",
+        "--most-rows 0",
+        "--most-bytes 0",
+        "--answer-seconds 0",
+    )),
+    "serve run --systemd",
+    "serve run --nginx example.org --host ::1 --port 9000 --most-bytes 12345",
+    "serve run --alerts",
+    "keys list run",
+    "keys add run dora --epsilon 2 --json",
+    "keys rotate run dora --by olga --json",
+    "keys add run ward --epsilon 0.25 --by olga",
+    "keys add run olga --role owner",
+    "keys add run petra --role owner --subject p-17",
+    "keys add run quinn --role owner --subject p-17 --json",
+    "keys add run quinn --subject p-18",
+    "keys add run rita --role owner --epsilon 1",
+    "keys add run service",
+    "keys add run " + "n" * 65,
+    "keys add run dora",
+    "keys add run rita --epsilon 0",
+    "keys add run rita --role nurse",
+    "keys grant run dora --epsilon 3.5 --json",
+    "keys grant run dora --epsilon 3.5",
+    "keys grant run olga --epsilon 3.5",
+    "keys grant run nobody --epsilon 3.5",
+    "keys revoke run dora --number 000000000000",
+    "keys list run",
+    "keys revoke run dora --number LATEST",
+    "keys revoke run ward --json",
+    "keys revoke run petra",
+    "keys list run",
+    "keys list run --json",
+    "drill run/teachers",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +146,24 @@ def test_another_budget_or_another_ledger_is_refused_for_it_would_forget_what_wa
     for epsilon, db, words in ((6, first, "budget"), (5, second, "anchor")):
         code, _, err = serve(run, "--epsilon", epsilon, "--delta", 1e-6, *db)
         assert (code, words in err) == (1, True), err
+
+
+def test_what_keys_and_services_print_is_on_record(run, tmp_path, monkeypatch):
+    """With the ways to be refused before anything is opened, and files for systemd, nginx and Prometheus."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/nowhere/ostraka", "serve", "run", "--epsilon", "5", "--systemd"])
+    monkeypatch.setattr(server, "run", lambda _, **options: click.echo(sorted(map(str, options.items()))))
+    (tmp_path / "pem").touch()
+    lines, numbers = [], {}
+    for command in COMMANDS:
+        words = [numbers.get(word, word) for word in command.split()]
+        code, out, err = typed(*words)
+        if " rotate " in command:
+            numbers["LATEST"] = json.loads(out)["key"].split("_")[1]
+        lines += [f"$ ostraka {command}", *out.splitlines(), *err.splitlines(), f"exit code {code}"]
+    text = re.sub(r"ostraka_\w{12}_[\w-]{43}", "KEY", "\n".join(lines))
+    text = text.replace(str(tmp_path), "HERE").replace(str(Path(sys.executable).parent), "BIN")
+    blocks.hold(RECORD, "keys and services", blocks.normal_form(text))
 
 
 def test_other_teachers_are_refused_before_they_are_parsed(run, monkeypatch):

@@ -1,7 +1,6 @@
 """The layers of every network, and what it answers with the weights of a seed: saved weights need both.
 
-A change that is meant is written by ``python -m tests.nets.test_architectures``: weights of before then no
-longer load. ``docs/record`` says which papers the layers are from, and other tests hold them to these.
+Where they change, weights of before no longer load. Other tests hold the layers to those of the papers.
 """
 
 import math
@@ -13,8 +12,9 @@ import pytest
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
 from ostraka.nets import adversarial, generative  # noqa: E402  (needs torch)
+from tests.golden import blocks  # noqa: E402
 
-RECORD = Path(__file__).with_name("architectures.txt")
+RECORD = Path(blocks.__file__).with_name("architectures.txt")
 GREY, COLOUR = (1, 8, 8), (3, 12, 12)
 SETTINGS = adversarial.Settings(1, 4, 1e-3, 5, 6, 0.25, normed=False, device="cpu")
 
@@ -59,7 +59,7 @@ def networks():
 def record():
     """Layers and answers as text."""
     torch.manual_seed(0)
-    blocks = []
+    texts = []
     for name, (module, n_inputs) in networks().items():
         rows = torch.linspace(0, 1, 4 * n_inputs).reshape(n_inputs, 4).T.contiguous()
         answers = []
@@ -73,13 +73,9 @@ def record():
         answer = [f"{float(answer.double().square().mean().sqrt()):.3g}" for answer in answers]
         parts = (" ".join(layers), ", ".join(shapes), f"answers: {answer[0]} in training, then {answer[1]}")
         lines = [line for part in parts for line in textwrap.wrap(part, 100)]
-        blocks.append("\n    ".join([name, *lines]) + "\n")
-    return "\n".join(blocks)
+        texts.append("\n    ".join([name, *lines]) + "\n")
+    return "\n".join(texts)
 
 
 def test_layers_and_answers_are_those_that_saved_weights_need():
-    assert record().splitlines() == RECORD.read_text("utf-8").splitlines()
-
-
-if __name__ == "__main__":
-    RECORD.write_text(record(), "utf-8")
+    blocks.hold(RECORD, "all networks", record())

@@ -7,13 +7,17 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
 from ostraka.data.budgets import Tables
 from ostraka.secure.server import Limits
 from ostraka.serve.ui import LEARN, ROUTES, Outlook
+from tests.golden import blocks
 from tests.serve.workbench import OWNER, Bench, link_of, visits
+
+RECORD = Path(blocks.__file__).with_name("workbench.txt")
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +174,45 @@ def test_too_large_a_file_is_refused_before_it_is_sent(tmp_path, quiet):
     workbench.close()
 
 
+def test_what_is_refused_says_why(bench):
+    """A name of the longest length is none of them: it is taken, as every suffix is."""
+    lines, other = [], {"Origin": "http://evil.example"}
+    for method, path, body, headers in (
+        ("GET", "/state", None, {"Host": "evil.example"}),
+        ("GET", "/state", None, other),
+        ("POST", "/spend", {}, other),
+        ("POST", "/spend", {}, {"Sec-Fetch-Site": "cross-site"}),
+        ("GET", "/state", None, {"Cookie": "no"}),
+        ("GET", "/nope", None, {}),
+        ("PUT", "/state", None, {"Origin": f"http://{bench.host}"}),
+        ("POST", "/spend", b"{}", {"Content-Type": "text/plain"}),
+        ("POST", "/spend", b" " * 2**16, {}),
+        ("POST", "/spend", b" " * (2**16 + 1), {}),
+        ("POST", "/spend", b"[]", {}),
+        ("POST", "/spend", b"{", {}),
+        ("POST", "/spend", {"ticket": "old"}, {}),
+        ("POST", "/spend", {"ticket": 3}, {}),
+        ("POST", "/spend", {"more": "x"}, {}),
+        ("POST", "/plan", {"way": "counts", "epsilon": 3.0}, {}),
+        ("POST", "/plan", {"way": "labels", "epsilon": 1.0}, {}),
+        ("POST", "/plan", {"way": "counts", "epsilon": True}, {}),
+        ("POST", "/plan", {"run": "999"}, {}),
+        ("POST", "/plan", {"run": "../../x"}, {}),
+        ("POST", "/check", {"epsilon": "1"}, {}),
+        ("POST", "/table?role=own&name=x.csv", b"a", {}),
+        ("POST", "/table?role=public&name=.x.csv", b"a", {}),
+        ("POST", "/table?role=public&name=x.npz", b"a", {}),
+        ("POST", f"/table?role=public&name={'x' * 118}.csv", b"a", {}),
+        ("GET", "/runs/1/student.skops", None, {}),
+    ):
+        status, _, answer = bench.ask(method, path, body, headers=headers)
+        lines.append(f"{method} {path[:40]} {headers}: {status} {answer.decode()}")
+    lines += [f"{name}: {value}" for name, value in sorted(bench.first.items()) if name not in {"date", "content-length"}]
+    text = "\n".join(lines).replace(bench.host, "HERE")
+    text = re.sub(r"ostraka-\d+=[\w-]{43}", "COOKIE", text)
+    blocks.hold(RECORD, "what a page is refused", blocks.normal_form(text))
+
+
 def test_two_tabs_that_spend_at_once_spend_once(bench):
     ticket = bench.planned()
     n_before = len(bench.commands())
@@ -184,9 +227,11 @@ def test_two_tabs_that_spend_at_once_spend_once(bench):
     spent = [words for words in bench.commands()[n_before:] if "--yes" in words]
     assert len(spent) == 1
     assert refused(bench.ask("POST", "/spend", {"ticket": ticket})) == (409, "spent_or_old")
-    files = {file["name"]: file["owner"] for file in state["runs"][-1]["files"]}
-    assert files["student.skops"] is files["ledger.sqlite"] is files["report-public.html"] is False
-    assert files["report.html"] is files["result.json"] is True
+    words = blocks.members({name: state[name] for name in ("check", "steps", "release")})
+    words += blocks.members({"run": state["runs"][-1]})
+    for path, name in ((str(bench.app.folder), "FOLDER"), (state["release"]["name"], "RUN")):
+        words = words.replace(path, name)
+    blocks.hold(RECORD, "the state of a page after a run", words)
     run = state["release"]["name"]
     status, headers, body = bench.ask("GET", f"/runs/{run}/report-public.html")
     assert (status, body) == (200, b"<script>alert(1)</script>public")

@@ -6,13 +6,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
+from sklearn.decomposition import PCA
+from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import FunctionTransformer
 
 from ostraka import PATEClassifier
 from ostraka.voters import GraphCells, RowVoter
 from ostraka.voters.rows import balanced_residuals, probabilities
-from ostraka.voters.spectrum import Dictionary, Spectrum, filled
+from ostraka.voters.spectrum import (
+    Dictionary,
+    FeatureCells,
+    Interactions,
+    Spectrum,
+    filled,
+    kernel_features,
+)
 
 RNG = np.random.default_rng(0)
 PUBLIC, ROWS = RNG.normal(size=(80, 3)), RNG.normal(size=(30, 3))
@@ -69,14 +78,124 @@ class TestTheDictionary:
         np.testing.assert_array_equal(together, alone)
 
     def test_a_number_becomes_itself_within_its_public_range_and_waves_of_its_rank(self):
-        rows = np.arange(1000.0)[:, None]
-        functions = Dictionary().fit(rows).transform(rows)
-        assert functions.shape[1] == 1 + 5 + 1
-        assert np.corrcoef(functions[:, 0], rows[:, 0])[0, 1] > 0.999
-        rank = (np.arange(1000) + 0.5) / 1000
-        for order in range(1, 6):
-            wave = np.cos(np.pi * rank * order)
-            assert np.corrcoef(functions[:, order], wave)[0, 1] > 0.98  # 32 bins
+        """Of numbers that repeat, each has a bin: then the functions are exact."""
+        values, times = np.array([-50.0, 0.0, 1.0, 3.0, 4.0, 90.0]), np.array([1, 50, 60, 40, 48, 1])
+        numbers = np.repeat(values, times)
+        rng = np.random.default_rng(0)
+        numbers = rng.permutation(np.concatenate([numbers, np.full(20, np.nan)]))
+        functions = Dictionary().fit(pd.DataFrame({"n": numbers})).transform(pd.DataFrame({"n": numbers}))
+        clipped = np.clip(np.repeat(values, times), *np.quantile(np.repeat(values, times), [0.01, 0.99]))
+        start = np.cumsum(times) - times
+        for value, n_times, first in zip(values, times, start, strict=True):
+            got = functions[numbers == value]
+            assert (got == got[0]).all()
+            line = (clipped[first] - clipped.mean()) / clipped.std()
+            rank = (first + n_times / 2) / 200
+            waves = [np.sqrt(0.5) / order * np.cos(np.pi * rank * order) for order in range(1, 6)]
+            np.testing.assert_allclose(got[0], [line, *waves, 0.0], atol=1e-12)
+        waves = np.average(functions[~np.isnan(numbers), 1:6], axis=0)  # of those that are known
+        np.testing.assert_allclose(functions[np.isnan(numbers)][0], [0.0, *waves, 1.0], atol=1e-12)
+
+    def test_two_numbers_one_number_and_kinds_become_shares(self):
+        flags = [2.0] * 30 + [6.0] * 10
+        table = pd.DataFrame({"two": flags, "one": [7.0] * 40, "kind": ["a", "b"] * 20})
+        table.loc[0, ["two", "one"]] = np.nan
+        functions = Dictionary().fit(table).transform(table)
+        assert functions.shape == (40, 2 + 1 + 3)
+        assert functions[1].tolist() == [0.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+        assert functions[39].tolist() == [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+        np.testing.assert_allclose(functions[0], [10 / 39, 1.0, 1.0, 1.0, 0.0, 0.0])
+
+    def test_a_number_that_nearly_all_rows_share_reaches_from_the_least_to_the_largest(self):
+        numbers = np.array([5.0] * 300 + [1.0, 9.0, 4.0])
+        functions = Dictionary().fit(numbers[:, None]).transform(numbers[:, None])
+        line = (numbers - numbers.mean()) / numbers.std()
+        assert functions[0, 0] == pytest.approx(line[0])  # its own bin
+        assert functions[301, 0] > 0 > functions[300, 0]
+
+
+def plain_features(table, noise, most=200):
+    """Principal directions with the shares of water-filling, one after the other: features and variances."""
+    middle = table.mean(axis=0)
+    values, vectors = np.linalg.eigh(np.cov(table.T, bias=True))
+    values, vectors = values[::-1][:most], vectors[:, ::-1][:, :most]
+    kept = values > 1e-9 * values.max()
+    values, vectors = values[kept], vectors[:, kept]
+    relative = values / values.sum()
+    shares = filled(relative, (2.8 * noise) ** 2)
+    kept = shares > 1e-3 * shares.max()
+    shares = shares[kept] / shares[kept].sum()
+    scores = (table - middle) @ vectors[:, kept] / np.sqrt(values[kept])
+    whole = np.column_stack([scores * np.sqrt(shares), np.full(len(table), 0.5)])
+    return whole / np.linalg.norm(whole, axis=1, keepdims=True), relative[kept] / shares
+
+
+class TestFeatures:
+    @pytest.mark.parametrize("noise", [0.0, 0.02, 0.15])
+    def test_are_principal_directions_with_shares_by_the_noise(self, noise):
+        rng = np.random.default_rng(4)
+        public = rng.normal(size=(120, 4)) @ np.diag([5.0, 2.0, 1.0, 0.01]) + 3.0
+        for cells, table in (
+            (Spectrum(FunctionTransformer(), noise=noise), public),
+            (Spectrum(noise=noise), Dictionary().fit(public).transform(public)),
+        ):
+            cells.fit(public)
+            expected, variances = plain_features(table, noise)
+            found = cells.features(public)
+            signs = np.sign((found * expected).sum(axis=0))
+            np.testing.assert_allclose(cells.variances_, variances, rtol=1e-6)
+            np.testing.assert_allclose(found * signs, expected, atol=1e-6)
+            np.testing.assert_array_equal(cells.lines(public), cells.features_ * 64)
+            assert np.abs(cells.lines(public) - 63 * found).max() < 1  # rounded, or towards zero
+            assert cells.reach_ == 128.0
+
+    def test_of_cells_are_half_whitened_beside_a_constant(self):
+        public = np.random.default_rng(4).normal(size=(120, 4)) @ np.diag([5.0, 2.0, 1.0, 1e-6]) + 3.0
+        cells = FeatureCells(FunctionTransformer(), n_features=3, resolution=4096).fit(public)
+        apart = public - public.mean(axis=0)
+        values, vectors = np.linalg.eigh(apart.T @ apart / 120)
+        white = (apart @ vectors / values**0.25)[:, :0:-1]  # of the largest variances first; the last is lost
+        unit = white / np.linalg.norm(white, axis=1, keepdims=True)
+        expected = np.column_stack([np.sqrt(1 - 0.2**2) * unit, np.full(120, 0.2)])
+        found = cells.features(public)
+        np.testing.assert_allclose(found * np.sign((found * expected).sum(axis=0)), expected, atol=1e-9)
+        np.testing.assert_allclose(cells.features_, 4095 / 4096 * found, atol=1 / 4096)
+        for n_features, n_public, n_columns in ((None, 9, 1), (None, 120, 12), (None, 9999, 500), (7, 5, 5)):
+            assert FeatureCells(n_features=n_features).n_columns(n_public) == n_columns
+
+    def test_without_a_transformer_are_kernels_of_principal_components(self):
+        rows = np.random.default_rng(4).normal(size=(60, 6)) * np.arange(1, 7)
+        parts, kernel = kernel_features(rows)
+        points = PCA(6).fit_transform(rows)
+        apart = [((a - b) ** 2).sum() for a in points[:30] for b in points[30:]]
+        assert kernel.gamma == pytest.approx(1 / np.median(apart))
+        np.testing.assert_allclose(np.abs(parts.transform(rows)), np.abs(points), atol=1e-9)
+        theirs = Nystroem(gamma=kernel.gamma, n_components=60, random_state=0)
+        expected = theirs.fit_transform(parts.transform(rows))
+        np.testing.assert_allclose(kernel.transform(parts.transform(rows)), expected, atol=1e-9)
+        public = np.random.default_rng(4).normal(size=(700, 151))
+        assert [
+            len(part.components_) for part in (kernel_features(public)[0], kernel_features(public)[1])
+        ] == [150, 700]
+
+    @pytest.mark.parametrize(
+        ("rows", "words"),
+        [
+            (np.ones((20, 3)), "rows that differ, got 20"),
+            (np.full((20, 3), 1.1e100), "numbers up to 1e\\+100"),
+        ],
+    )
+    def test_rows_that_say_nothing_or_too_much_are_refused(self, rows, words):
+        for cells in (FeatureCells(), FeatureCells(FunctionTransformer()), Spectrum(FunctionTransformer())):
+            with pytest.raises(ValueError, match=words):
+                cells.fit(rows)
+
+    def test_a_transformer_that_looks_at_the_rows_beside_is_refused(self):
+        beside = FunctionTransformer(lambda rows: rows - rows.mean(axis=0))
+        with pytest.raises(ValueError, match="map each row by itself"):
+            FeatureCells(beside).fit(PUBLIC)
+        with pytest.raises(TypeError, match="fitted transformer, got int"):
+            FeatureCells(3).fit(PUBLIC)
 
 
 class TestLength:
@@ -94,6 +213,15 @@ class TestLength:
 
 
 class TestInteractions:
+    def test_a_kernel_of_functions_as_wide_as_they_vary(self):
+        rows = np.random.default_rng(5).normal(size=(900, 2))
+        both = Interactions().fit(rows)
+        table = Dictionary().fit(rows).transform(rows)
+        centres = table[np.random.default_rng(0).permutation(900)[:800]]
+        apart = ((table[:9, None] - centres) ** 2).sum(axis=2)
+        expected = np.hstack([table[:9], np.exp(-apart / (2 * table.var(axis=0).sum()))])
+        np.testing.assert_allclose(both.transform(rows[:9]), expected, atol=1e-12)
+
     def test_what_a_kernel_adds_is_at_right_angles_to_all_sums_of_functions(self):
         rows = np.random.default_rng(5).normal(size=(400, 3))
         cells = Spectrum(interactions=True, noise=1e-5).fit(rows)
