@@ -4,11 +4,15 @@ import json
 import re
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from ostraka import GNMax, Threshold
+from ostraka.core.accounting.plan import Estimate
+from ostraka.learn import cli_plan
+from ostraka.learn.ways.choose import Forecast
 from ostraka.voters.named import Way
 from tests.cli.terminal import typed
 from tests.golden import blocks
@@ -69,6 +73,37 @@ def test_a_target_is_met_or_refused(monkeypatch):
     code, _, err = plan(*numbers, "--target-accuracy", 0.99)
     assert code == 2
     assert "no epsilon up to 10" in err
+
+
+@pytest.mark.parametrize(
+    ("least", "budget"),
+    [(0.0, 0.2), (0.2, 0.2), (0.21, 0.3), (0.9, 1.0), (7.0, 8.0), (9.5, 10.0), (10.1, None)],
+)
+def test_a_target_takes_the_least_budget_at_which_it_is_met(least, budget, monkeypatch):
+    """Twelve budgets from 0.2 to 10, each about a third more than the one before: none is left out."""
+    accuracy = {}
+
+    def tried(_given, facts, _worlds, **_):
+        accuracy[facts.epsilon] = 0.9 if facts.epsilon >= least else 0.5
+        share = Estimate(accuracy[facts.epsilon], accuracy[facts.epsilon], accuracy[facts.epsilon])
+        chance = Forecast(plan=Plan(epsilon=facts.epsilon), accuracy=share)
+        return {"filter": cli_plan._Choice("--typed", chance)}
+
+    class Plan(NamedTuple):
+        epsilon: float
+        n_answers: int = 1
+
+    monkeypatch.setattr(cli_plan, "_choices", tried)
+    code, out, err = plan("--rows", 900, "--classes", 2, "--target-accuracy", 0.9, "--json")
+    if budget is None:
+        assert (code, "reaches 0.500" in " ".join(err.split())) == (2, True)
+        assert list(accuracy) == [10.0]
+        return
+    record = json.loads(out)
+    assert (record["epsilon"], record["ways"][0]["epsilon"]) == (budget, budget)
+    assert all(epsilon < budget for epsilon, share in accuracy.items() if share < 0.9)
+    near = max((epsilon for epsilon in accuracy if epsilon < budget), default=budget / 1.5)
+    assert budget / near <= 1.51  # so that it is the least: the next smaller one was tried
 
 
 def test_where_no_way_has_hope_the_default_says_why():

@@ -95,6 +95,13 @@ CASES = {
 }
 
 
+class Stages(dict):
+    """What is told of each stage of a fit, in order."""
+
+    def __call__(self, stage, done, total):
+        self.setdefault(stage, []).append((done, total))
+
+
 @pytest.fixture(scope="module", params=list(CASES))
 def case(request):
     if request.param == "labels":
@@ -105,7 +112,27 @@ def case(request):
 @pytest.fixture(scope="module")
 def fitted(case, with_same_draws):
     with with_same_draws():
-        return case.fit(random_state=1)
+        return case.fit(random_state=1, progress=Stages())
+
+
+_ONCE, _TABLES = [(0, 1), (1, 1)], {n: [(turn, n) for turn in range(n + 1)] for n in (5, 12)}
+TOLD = {
+    "argmax": {"shards": [(1, 1)], "student": _ONCE, "answers": [(n, 20) for n in (10, 12, 14, 16, 18, 20)]},
+    "counts": {"votes": _ONCE, "student": _ONCE},
+    "rounds": {"votes": _ONCE, "answers": _TABLES[12]},
+    "filter": {"votes": _ONCE, "answers": _TABLES[5]},
+    "labels": {"shards": [(1, 1)], "student": _ONCE, "answers": [(7, 8), (8, 8)]},
+}
+
+
+def test_each_stage_is_told_until_all_of_it_is_done(case, fitted):
+    told, n_teachers = dict(fitted.progress), fitted.plan_.n_teachers
+    if "shards" in told:  # teachers end as fast as the machine is
+        for stage in ("teachers", "votes"):
+            assert told[stage] == sorted(told[stage])
+            assert told.pop(stage)[-1] == (n_teachers, n_teachers)
+    (name,) = (name for name, other in CASES.items() if other is case)
+    assert told == TOLD[name]
 
 
 def used(ledger) -> Counter[str]:

@@ -207,7 +207,11 @@ def test_what_is_refused_says_why(bench):
     ):
         status, _, answer = bench.ask(method, path, body, headers=headers)
         lines.append(f"{method} {path[:40]} {headers}: {status} {answer.decode()}")
-    lines += [f"{name}: {value}" for name, value in sorted(bench.first.items()) if name not in {"date", "content-length"}]
+    lines += [
+        f"{name}: {value}"
+        for name, value in sorted(bench.first.items())
+        if name not in {"date", "content-length"}
+    ]
     text = "\n".join(lines).replace(bench.host, "HERE")
     text = re.sub(r"ostraka-\d+=[\w-]{43}", "COOKIE", text)
     blocks.hold(RECORD, "what a page is refused", blocks.normal_form(text))
