@@ -21,6 +21,7 @@ from ostraka.collect import (
     Tree,
     Vector,
     Visits,
+    plan,
 )
 from ostraka.collect import encodings as sketches
 from ostraka.collect import task as _form
@@ -355,3 +356,53 @@ def test_an_encoding_of_another_package_is_registered_once_and_is_named_by_tasks
             sketches.registered("histogram:N", dict)(Coin)
     finally:
         del sketches.KINDS["Coin"], sketches.SPELLINGS["coin"]
+
+
+@every_encoding
+def test_invented_people_give_answers_that_an_encoding_takes(encoding, values):
+    people = plan.invented(encoding, 20, np.random.default_rng(3))
+    assert len(people) == 20
+    np.testing.assert_array_equal(plan.invented(encoding, 20, np.random.default_rng(3)), people)
+    vectors = [signed(encoding.encode(answer)) for answer in people]
+    assert np.abs(vectors).sum() > 0
+
+
+def test_invented_people_are_spread_as_people_are():
+    """20,000 from one seed; each tolerance is five deviations of the mean or more."""
+    n, rng = 20_000, np.random.default_rng(11)
+    numbers = np.array(plan.invented(Sum(10, 30), n, rng))
+    assert np.log((numbers - 10) / 20).mean() == pytest.approx(-1.2, abs=0.03)
+    assert np.log((numbers - 10) / 20).std() == pytest.approx(0.6, abs=0.02)
+    assert (numbers > 30).any()
+    for encoding in (Tree(10, 30), Histogram(0, 20, cells=20)):
+        whole = plan.invented(encoding, n, rng)
+        assert {type(answer) for answer in whole} == {int}
+        low = getattr(encoding, "low", 0)
+        assert np.mean(whole) == pytest.approx(low + 20 * math.exp(-1.2 + 0.18) - 0.5, abs=0.3)
+        assert (max(whole) > 30) if isinstance(encoding, Tree) else (max(whole) == 19)
+    wide = plan.invented(Histogram(0, 40, cells=20), n, rng)  # these are no choices
+    assert not all(float(answer).is_integer() for answer in wide)
+    places = np.array(plan.invented(Grid(x=(0, 1), y=(-10, 10), shape=(2, 2)), n, rng))
+    left = places[:, 0] < 0.5
+    for side, x in ((left, 0.3), (~left, 0.7)):
+        assert side.mean() == pytest.approx(0.5, abs=0.02)
+        assert places[side].mean(axis=0) == pytest.approx([x, -10 + 20 * (1 - x)], abs=0.2)
+        assert places[side].std(axis=0) == pytest.approx([0.08, 1.6], rel=0.1)
+    baskets = plan.invented(Pairs(items=4, at_most=9), 50, rng)
+    assert all(sorted(basket) == [0, 1, 2, 3] for basket in baskets)
+    items = np.array(plan.invented(Pairs(items=3, at_most=1), n, rng)).ravel()
+    assert np.bincount(items) / n == pytest.approx(np.array([6, 3, 2]) / 11, abs=0.02)
+    sketched = np.array(plan.invented(CountMin(width=9, depth=2, key=KEY, at_most=2), 500, rng))
+    assert (sketched.shape, sketched.max() > 500, sketched.max() < 1000) == ((500, 2), True, True)
+    arrows = np.array(plan.invented(Vector(cells=4, clip=2.5, grid=16), 500, rng))
+    np.testing.assert_allclose(np.linalg.norm(arrows, axis=1), 2.5)
+    assert (arrows.mean(axis=0) > 0.5).all()
+    people = plan.invented(Histograms(((0, 4, 4), (10.0, 30.0, 3))), n, rng)
+    assert np.array(people)[:, 1].mean() == pytest.approx(10 + 20 * math.exp(-1.2 + 0.18), abs=0.5)
+    assert {float(first).is_integer() for first, _ in people} == {True}
+    with pytest.raises(ValueError, match="nobody is invented for a _Odd: name a file of answers"):
+        plan.invented(_Odd(), 3, rng)
+
+
+class _Odd:
+    """No encoding that people are invented for."""

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import binom, norm
 
-from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree, estimate, show
+from ostraka.collect import (
+    CountMin,
+    CountSketch,
+    Grid,
+    Histogram,
+    Pairs,
+    Sum,
+    Task,
+    Tree,
+    Vector,
+    estimate,
+    show,
+)
 from ostraka.collect import estimate as _similar
 from ostraka.collect import estimate as _tree
 from tests.false_alarm import FALSE_ALARM
@@ -52,6 +64,74 @@ def test_a_quantile_of_a_histogram_is_the_middle_of_its_cell():
     histogram = Histogram(0, 10, cells=20)
     quantile = estimate.quantile(summed(histogram, [1.1, 2.2, 8.8]), task(histogram), 0.5, variance=0.0)
     assert quantile.value == 2.25
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("confidence", [0.5, 0.95])
+def test_the_interval_of_a_histogram_is_every_cell_whose_rank_is_within_the_noise(known, confidence):
+    """Written out: the rank of a cell has the noise of the cells up to it, or of those after it."""
+    rng = np.random.default_rng(7)
+    for cells in (2, 7, 40):
+        histogram, counts = Histogram(-4, 4, cells=cells), rng.normal(30, 20, cells).round()
+        n, z = 30 * cells, norm.ppf((1 + confidence) / 2)
+        for q in (0.1, 0.5, 0.75):
+            got = estimate.quantile(
+                counts,
+                task(histogram),
+                q,
+                n_clients=n if known else None,
+                variance=9.0,
+                confidence=confidence,
+            )
+            ranks = np.cumsum(counts + (n - counts.sum()) / cells if known else counts)
+            up_to = np.arange(1, cells + 1)
+            nodes = np.minimum(up_to, cells - up_to) if known else up_to
+            ends = np.append(0, ranks), z * 3.0 * np.sqrt(np.append(0, nodes))
+            sought = q * ranks[-1]
+            inside = [
+                k
+                for k in range(cells)
+                if ends[0][k] - ends[1][k] <= sought <= ends[0][k + 1] + ends[1][k + 1]
+            ]
+            middles = -4 + (np.arange(cells) + 0.5) * 8 / cells
+            assert (got.low, got.high) == pytest.approx((middles[inside[0]], middles[inside[-1]]))
+            assert got.low <= got.value <= got.high
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_sums_and_means_have_the_noise_and_the_rounding_in_their_intervals(confidence):
+    z = norm.ppf((1 + confidence) / 2)
+    number, vector = Sum(10, 40, bits=4), Vector(cells=3, clip=2.0, grid=16)
+    for encoding, sums, step, start in ((number, [31], 2.0, 10.0), (vector, [5, -3, 0], 0.125, 0.0)):
+        how = {"n_clients": 9, "variance": 16.0, "confidence": confidence}
+        whole, mean = (of(sums, task(encoding, 99.0), **how) for of in (estimate.total, estimate.mean))
+        margin = z * step * math.sqrt(16.0 + 9 / 4)
+        values = 9 * start + step * np.array(sums)
+        for part, off in zip(whole, (0, -margin, margin), strict=True):
+            np.testing.assert_allclose(part, values + off, rtol=1e-12)
+        for part, sum_ in zip(mean, whole, strict=True):
+            np.testing.assert_allclose(part, sum_ / 9, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [CountMin, CountSketch])
+def test_counts_of_a_sketch_are_medians_of_unbiased_rows(kind):
+    sketch, rng = kind(width=5, depth=3, key="33" * 32), np.random.default_rng(1)
+    table, items = rng.normal(20, 9, (3, 5)), [4, 1, 9, 4]
+    hitters, counts = estimate.heavy_hitters(
+        table.ravel(), task(sketch), candidates=items, n=2, confidence=0.9
+    )
+    cells = table.ravel()[sketch.places([1, 4, 9])]
+    if kind is CountMin:
+        rows = (cells - table.mean(axis=1)[:, None]) / (1 - 1 / 5)
+        spread = table.var(axis=1).mean()
+    else:
+        rows, spread = cells * sketch.signs([1, 4, 9]), (table**2).mean()
+    medians = np.median(rows, axis=0)
+    best = np.argsort(-medians)[:2]
+    assert hitters.tolist() == np.array([1, 4, 9])[best].tolist()
+    np.testing.assert_allclose(counts.value, medians[best])
+    margin = norm.ppf(0.95) * math.sqrt(math.pi / 2 * spread / 3)
+    np.testing.assert_allclose([counts.value - counts.low, counts.high - counts.value], margin)
 
 
 @pytest.mark.statistical
@@ -195,7 +275,9 @@ def test_a_forecast_is_the_weighted_average_whose_weights_add_to_one(series, alp
     expected = sum(w * x for w, x in zip(weights, series, strict=True)) / sum(weights)
     prediction = estimate.forecast(series, alpha=alpha, variance=4.0)
     assert prediction.value == pytest.approx(expected, abs=1e-9)
-    assert 0 < prediction.high - prediction.value <= 1.96 * 2.0 + 1e-6
+    margin = norm.ppf(0.975) * 2.0 * math.sqrt(sum((w / sum(weights)) ** 2 for w in weights))
+    assert prediction.high - prediction.value == pytest.approx(margin, abs=1e-9)
+    assert prediction.value - prediction.low == pytest.approx(margin, abs=1e-9)
     np.testing.assert_allclose(estimate.forecast(np.array([series, series]).T, alpha=alpha).value, expected)
 
 
