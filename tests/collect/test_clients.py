@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from ostraka.collect import Client, Histogram
-from ostraka.collect.messages import SEALED, approval, certificate, kind_of, numbers, pair_names, places
+from ostraka.collect.messages import (
+    ENTRY_BYTES,
+    SEALED,
+    approval,
+    certificate,
+    kind_of,
+    numbers,
+    pair_names,
+    places,
+)
 from ostraka.collect.plan import among_clients
 from ostraka.secure.keys import Identity
 from ostraka.secure.masks import mask, pair_mask
@@ -290,6 +299,78 @@ def test_clients_refuse_what_a_tally_should_not_say(stage, change):
     message = change(collection.tally.outbox(bytes.fromhex(client.key)))
     with pytest.raises(PartyError, match="the client refuses"):
         client.mask(3, message) if stage == "mask" else getattr(client, stage)(message)
+
+
+ONE = 4 + ENTRY_BYTES  # a neighbour: its place and its keys
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda n, place, peers: numbers([7, place]) + peers, "a roster must have 8 to 40 clients, got 7"),
+        (lambda n, place, peers: numbers([41, place]) + peers, "a roster must have 8 to 40 clients, got 41"),
+        (lambda n, place, peers: numbers([n, n]) + peers, "a roster must have 8 to 40 clients"),
+        (lambda n, place, peers: numbers([n, place]) + peers[:-ONE], "the roster must name 6 neighbours"),
+        (lambda n, place, peers: numbers([n, place]) + peers + peers[-ONE:], "must name 6 neighbours"),
+        (lambda n, place, peers: numbers([40, place]) + peers, r"the roster must name \d\d neighbours"),
+        (
+            lambda n, place, peers: numbers([n, place]) + peers[:32] + peers[32 + ONE :] + peers[-ONE:],
+            "neighbours must be different clients",
+        ),
+        (
+            lambda n, place, peers: numbers([n, place]) + peers[:-ONE] + numbers([place]) + peers[4 - ONE :],
+            "neighbours must be different clients",
+        ),
+        (
+            lambda n, place, peers: numbers([n, place]) + peers[:-ONE] + numbers([n]) + peers[4 - ONE :],
+            "neighbours must be different clients",
+        ),
+        (
+            lambda n, place, peers: numbers([n, place]) + peers[: 4 - ONE] + peers[36 : 36 + ENTRY_BYTES],
+            "neighbours must have keys of their own",
+        ),
+        (
+            lambda n, place, peers: numbers([n, place]) + peers[:-ENTRY_BYTES] + bytes(ENTRY_BYTES),
+            "malformed",
+        ),
+    ],
+)
+def test_a_client_takes_as_many_neighbours_as_agreed_each_once_with_keys_of_its_own(change, why):
+    one = Round()
+    client = one.until("share", list(range(12)))[0]
+    message = one.tally.outbox(bytes.fromhex(client.key))
+    n, place = places(message[16:24])
+    assert (n, len(message)) == (12, 16 + 8 + 32 + 6 * ONE)
+    with pytest.raises(PartyError, match=why):
+        client.share(message[:16] + change(n, place, message[24:]))
+    with pytest.raises(PartyError, match="is at 'done'"):
+        client.share(message)
+
+
+@pytest.mark.parametrize("lying", [False, True])
+def test_as_many_survivors_as_agreed_are_enough_and_they_are_of_the_roster(lying):
+    one = Round(lying=lying, least=8, colluding=0.05)
+    clients = one.until("confirm" if lying else "unmask", list(range(12)))
+    inner = one.tally._state
+
+    def answer(client, named, n):
+        return (client.confirm if lying else client.unmask)(survivors(one, named, n=n))
+
+    for client, extra in zip(clients, range(4), strict=False):
+        place = inner._places[bytes.fromhex(client.key)]
+        peers = inner._graph[place].tolist()
+        alive = sorted([*peers[:7], place]) if lying else peers
+        if extra == 0:
+            assert answer(client, alive, 8)
+        elif extra == 1:
+            with pytest.raises(PartyError, match="a round needs 8 survivors"):
+                answer(client, alive, 13)
+        elif extra == 2 and not lying:
+            with pytest.raises(PartyError, match="survivors must be neighbours"):
+                answer(client, sorted([*peers, place]), 12)
+        elif extra == 3 and lying:
+            with pytest.raises(PartyError, match="not among the survivors"):
+                answer(client, peers[:9], 9)
 
 
 @pytest.mark.parametrize("lying", [False, True])

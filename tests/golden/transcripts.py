@@ -73,9 +73,9 @@ def sums() -> None:
 
 
 def tasks() -> None:
-    """Two tasks, and a file of answers."""
-    for name in ("ages by a tree", "choices"):
-        Path(f"{name.split()[0]}.json").write_text(samples.COLLECTED[name].task.to_json())
+    """Four tasks, and files of answers."""
+    for name in ("ages by a tree", "choices", "cells", "a number"):
+        Path(f"{name.split()[-1]}.json").write_text(samples.COLLECTED[name].task.to_json())
     Path("answers.json").write_text("[0, 1, 2, 2]")
     Path("german.json").write_text(
         json.dumps(
@@ -294,6 +294,8 @@ CASES: dict[str, Callable[[], str]] = {
         "collect simulate choices.json --values german.json --out c.json",
         "collect simulate choices.json --values me --out c.json",
         "collect export a/task.json --leader https://a.example --helper https://b.example",
+        "collect export cells.json --leader https://a.example --helper https://b.example --precision 60",
+        "collect export number.json --leader https://a.example --helper https://b.example --json",
         "collect mine me",
     ),
     "collect show": partial(
