@@ -1,12 +1,9 @@
 """ostraka collect: every role a verb of its own over HTTP, and a plan before it."""
 
-import gc
 import json
 import math
-import queue
 import re
 import sys
-import threading
 from functools import partial
 from typing import ClassVar
 
@@ -22,70 +19,12 @@ from ostraka.core.mechanisms.skellam import SkellamSum
 from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer
-from tests.cli.terminal import typed
+from tests.cli.terminal import PATIENCE, typed
 from tests.threads import at_once
-
-PATIENCE = 120  # seconds on a busy machine
 
 
 def collect(*words):
     return typed("collect", *words)
-
-
-class Role:
-    """A verb in a thread of its own: what it prints first is its address, and ``said`` is what follows."""
-
-    speaking: ClassVar[dict[int, queue.Queue]] = {}
-
-    def __init__(self, *words):
-        self.output, self.error = queue.Queue(), None
-        self.thread = threading.Thread(target=self._run, args=([str(word) for word in words],), daemon=True)
-        self.thread.start()
-        self.url = self.output.get(timeout=PATIENCE)
-
-    def _run(self, words):
-        self.speaking[threading.get_ident()] = self.output
-        try:
-            cli.app.main(words, standalone_mode=False)
-        except BaseException as error:  # noqa: BLE001  (the test that waits for it raises it)
-            self.error = error
-            self.output.put(f"{error}")
-
-    def said(self):
-        """All lines after the address, once it has ended."""
-        self.thread.join(PATIENCE)
-        assert not self.thread.is_alive()
-        gc.collect()  # as if its process had ended
-        if self.error is not None:
-            raise self.error
-        return list(self.output.queue)
-
-
-@pytest.fixture
-def start(monkeypatch):
-    """Start a role; those that serve until an interrupt are closed after the test."""
-    servers, echo = [], click.echo
-
-    class Recorded(PartyServer):
-        def __init__(self, *role, **how):
-            super().__init__(*role, **how)
-            servers.append(self)
-
-        def __exit__(self, *why):
-            super().__exit__(*why)
-            servers.remove(self)  # so that its role, and the lock of its log, can go
-
-    def spoken(message=None, **how):
-        said = Role.speaking.get(threading.get_ident())
-        return echo(message, **how) if said is None else said.put(str(message))
-
-    monkeypatch.setattr(click, "echo", spoken)
-    monkeypatch.setattr("ostraka.secure.wire.PartyServer", Recorded)
-    monkeypatch.setattr(Role, "speaking", {})
-
-    yield Role
-    for server in servers:
-        server.close()
 
 
 @pytest.mark.parametrize(("typed", "least"), [((), 80), (("--least", 7), 7)])
@@ -107,11 +46,13 @@ def test_a_round_with_keepers_each_role_a_verb(start, tmp_path):
     )  # fmt: skip
     assert planned.code == 0, planned.err
     urls = [
-        start("keeper", task, "--identity", tmp_path / f"keeper{k}", "--folder", tmp_path / f"k{k}").url
+        start(
+            "collect", "keeper", task, "--identity", tmp_path / f"keeper{k}", "--folder", tmp_path / f"k{k}"
+        ).url
         for k in range(2)
     ]
     tally = start(
-        "tally", task, "--identity", tmp_path / "me", "--folder", tmp_path / "t", "--clients", 5,
+        "collect", "tally", task, "--identity", tmp_path / "me", "--folder", tmp_path / "t", "--clients", 5,
         "--seconds", 60, "--keeper", urls[0], "--keeper", urls[1], "--epsilon", 21,
         "--out", tmp_path / "sums.json",
     )  # fmt: skip
@@ -153,7 +94,7 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
     )
     (tmp_path / "task.json").write_text(task.to_json())
     tally = start(
-        "tally", tmp_path / "task.json", "--identity", tmp_path / "me", "--folder", tmp_path / "t",
+        "collect", "tally", tmp_path / "task.json", "--identity", tmp_path / "me", "--folder", tmp_path / "t",
         "--clients", 9, "--seconds", 1.5, "--epsilon", 50, "--out", tmp_path / "sums.json",
     )  # fmt: skip
     url = tally.url

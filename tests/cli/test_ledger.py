@@ -2,10 +2,9 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from functools import partial
 
+import click
 import numpy as np
 import pytest
 
@@ -48,29 +47,26 @@ def test_show_and_verify_print_every_charge_what_is_left_and_the_head(file):
     assert (verified["intact"], verified["head"]) == (True, head)
 
 
-def test_a_witness_process_is_asked_by_its_address_and_pays_for_what_was_lost(file, tmp_path, monkeypatch):
+def test_a_witness_is_asked_by_its_address_and_pays_for_what_was_lost(file, tmp_path, monkeypatch, start):
     monkeypatch.setenv("OSTRAKA_WITNESS_SECRET", "ab" * 32)
-    program = "import sys, ostraka.cli; sys.argv[0] = 'ostraka'; ostraka.cli.main(sys.argv[1:])"
-    command = [sys.executable, "-c", program, "ledger", "witness", str(tmp_path), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            url = process.stdout.readline().strip()
-            assert url.startswith("http://127.0.0.1:")
-            grant, witness = ["grant", str(file), "ann"], ["--witness", url]
+    url = start("ledger", "witness", tmp_path, "--port", 0).url
+    assert url.startswith("http://127.0.0.1:")
+    grant, witness = ["grant", str(file), "ann"], ["--witness", url]
 
-            def typed(*words):
-                ostraka.cli.ledger.app.main([*words, *witness], standalone_mode=False)
+    def typed(*words):
+        return ostraka.cli.ledger.app.main([*words, *witness], standalone_mode=False)
 
-            typed(*grant, "--epsilon", "1", "--by", "olga")
-            shutil.copy(file, tmp_path / "copy")
-            typed(*grant, "--epsilon", "2")
-            shutil.copy(tmp_path / "copy", file)
-            with pytest.raises(LedgerError, match="lacks entry 4"):
-                typed(*grant, "--epsilon", "3")
-            typed("adopt", str(file), "--by", "olga", "--json")
-            typed(*grant, "--epsilon", "2")
-        finally:
-            process.terminate()
+    typed(*grant, "--epsilon", "1", "--by", "olga")
+    shutil.copy(file, tmp_path / "copy")
+    typed(*grant, "--epsilon", "2")
+    shutil.copy(tmp_path / "copy", file)
+    with pytest.raises(LedgerError, match="lacks entry 4"):
+        typed(*grant, "--epsilon", "3")
+    typed("adopt", str(file), "--by", "olga", "--json")
+    typed(*grant, "--epsilon", "2")
+    monkeypatch.setenv("OSTRAKA_WITNESS_SECRET", "ab")
+    with pytest.raises(click.UsageError, match="OSTRAKA_WITNESS_SECRET"):
+        typed(*grant, "--epsilon", "3")
     with Ledger(file) as ledger:
         assert [entry.kind for entry in ledger.entries()] == ["charge", "grant", "note", "charge", "grant"]
         assert ledger.entries()[2].key == "3: grant by olga"
