@@ -129,18 +129,6 @@ def clients(tmp_path):
     return tmp_path / "l", secret, tmp_path / "anchor"
 
 
-def test_show_prints_what_clients_may_spend(clients):
-    file, secret, _ = clients
-    code, out, _ = ostraka_ledger("show", file, "--secret", secret)
-    assert code == 0
-    assert "may spend 2" in out
-    assert "ann" in out
-    assert [line.split() for line in out.splitlines() if line.startswith("bob")] == [["bob", "1", "0", "1"]]
-    accounts = json.loads(ostraka_ledger("show", file, "--secret", secret, "--json")[1])["accounts"]
-    assert [account["account"] for account in accounts] == ["ann", "bob"]
-    assert accounts[0]["spent"] + accounts[0]["left"] == pytest.approx(2.0)
-
-
 def test_all_entries_are_verified_though_a_start_with_an_anchor_reads_the_last_ones(clients, monkeypatch):
     file, secret, anchor = clients
     monkeypatch.setattr("ostraka.core.ledger.history.SNAPSHOT_EVERY", 4)

@@ -334,14 +334,6 @@ def test_each_system_of_the_thesis_is_the_commands_of_the_manual(heading, words,
     assert "<svg" in (tmp_path / f"{page}.html").read_text()
 
 
-def test_a_plan_for_few_people_says_that_the_median_will_be_useless(tmp_path):
-    for clients, useless in ((40, True), (20_000, False)):
-        output = collect("plan", "tree:0:241", "--clients", clients, "--epsilon", 1)
-        assert ("the median will be useless" in output.out) is useless
-    creation = collect("new", tmp_path / "s", "--question", "How many?", "--range", "0:240", "--clients", 40)
-    assert "the median will be useless" in creation.err
-
-
 def collected(encoding, values, **changes):
     """What would be released without noise."""
     poll = task(encoding, sigma=SIGMA, noise="tally", question=None)
