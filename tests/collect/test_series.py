@@ -5,6 +5,7 @@ import json
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from ostraka.collect import client as _client
 from ostraka.collect import series as _series
 from ostraka.collect.client import own_ledger
 from ostraka.collect.show import Collected
+from ostraka.collect.tally import run_exchanges
 from ostraka.core import files
 from ostraka.secure.keys import Identity
 from ostraka.secure.log import Log, LogError
@@ -159,6 +161,90 @@ def test_rounds_that_passed_while_nothing_ran_cost_nothing_and_failed_ones_are_s
         (2 * collection.task.mechanism.curve()).epsilon(delta=1e-6)
     )
     assert not collection.files()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (None, [(1000.0, EVERY), (1100.0, EVERY), (1200.0, EVERY)]),
+        (30.0, [(1000.0, 30.0), (1100.0, 30.0), (1200.0, 30.0)]),
+    ],
+)
+def test_a_round_begins_when_it_is_due_and_ends_when_the_next_is(tmp_path, monkeypatch, seconds, expected):
+    collection, seen = Hourly(tmp_path, rounds=3), []
+
+    def exchanges(tally, *, n_clients, seconds):
+        seen.append((collection.clock.now, seconds))
+        assert n_clients == 7
+        for number in range(3):
+            tally.receive(Client(collection.task, round=tally.round).report(number))
+        collection.clock.sleep(20.0)
+
+    monkeypatch.setattr("ostraka.collect.tally.run_exchanges", exchanges)
+    collection.series.run(n_clients=7, seconds=seconds, sleep=collection.clock.sleep)
+    assert seen == expected
+    collection = Hourly(tmp_path / "late", rounds=3)
+    seen.clear()
+    collection.clock.sleep(1.75 * EVERY)  # three quarters of the second round have passed
+    collection.series.run(n_clients=7, seconds=seconds, sleep=collection.clock.sleep)
+    assert seen == [(1175.0, min(25.0, seconds or EVERY)), (1200.0, seconds or EVERY)]
+
+
+class Stages:
+    """A tally whose exchanges have so many answers, one more at each look, and time that passes by steps."""
+
+    def __init__(self, monkeypatch, stages, expected, *, enrolment=None):
+        self.stages, self.expected, self.answered, self.closed = list(stages), expected, 0, []
+        self.task = SimpleNamespace(enrolment=enrolment)
+        self.now = 0.0
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        monkeypatch.setattr("ostraka.collect.tally.time", clock)
+
+    @property
+    def stage(self):
+        return self.stages[0]
+
+    @property
+    def progress(self):
+        return self.answered, self.expected
+
+    def sleep(self, seconds):
+        assert seconds == 0.05
+        self.now += 1.0
+        self.answered += 1
+
+    def advance(self):
+        self.closed.append((self.stages.pop(0), self.answered, self.now))
+        self.answered = 0
+
+
+AMONG = ["join", "share", "mask", "unmask"]
+
+
+@pytest.mark.parametrize(
+    ("stages", "n_clients", "expected", "seconds", "closed", "end"),
+    [
+        # each exchange waits for those who can answer, the first for as many as are wanted
+        (AMONG, 3, 5, 9, [("join", 3, 3.0), ("share", 5, 8.0), ("mask", 5, 13.0)], 18.0),
+        # or until so many seconds have passed in it
+        (AMONG, 30, 50, 2, [("join", 3, 3.0), ("share", 3, 6.0), ("mask", 3, 9.0)], 12.0),
+        (["report"], 4, 1000, 60, [], 4.0),
+        (["report"], 4, 1000, 2, [], 3.0),
+    ],
+)
+def test_an_exchange_is_closed_when_all_have_answered_or_its_time_is_over(
+    monkeypatch, *, stages, n_clients, expected, seconds, closed, end
+):
+    tally = Stages(monkeypatch, stages, expected)
+    run_exchanges(tally, n_clients=n_clients, seconds=seconds)
+    assert (tally.closed, tally.now) == (closed, end)
+
+
+def test_a_roster_is_closed_by_its_enrolment_alone(monkeypatch):
+    tally = Stages(monkeypatch, AMONG, 5, enrolment="office")
+    with pytest.raises(PartyError, match="approved no roster in time") as ended:
+        run_exchanges(tally, n_clients=2, seconds=6)
+    assert (tally.closed, tally.now, ended.value.code) == ([], 7.0, "unreachable")
 
 
 def test_a_round_that_the_ledger_does_not_pay_for_is_not_opened(tmp_path, monkeypatch):
