@@ -1,4 +1,4 @@
-"""The text of each page and label for fixed records: every word and number, and the lengths of bars.
+"""The text of each page and label for fixed records: every word and number.
 
 ``python -m tests.golden.pages`` writes it to ``pages.txt``, for a change that was meant.
 """
@@ -14,7 +14,7 @@ from unittest import mock
 
 from ostraka.collect import show
 from ostraka.core.result import Result
-from ostraka.report.page import Figure, privacy_label, render_html, sentence
+from ostraka.report.page import Figure, attack_drawing, privacy_label, render_html, sentence
 from tests.golden import blocks, samples
 from tests.golden.drawings import MANY
 
@@ -56,11 +56,6 @@ class Text(HTMLParser):
             self.lines[-1] += f"[{named['aria-label']}]"
         if tag == "section":
             self.lines += [f"({named.get('class', 'for all')})", ""]
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "rect":
-            named = dict(attrs)
-            self.lines[-1] += f" {named['class']} of {named['width']} at {named['x']} {named['y']}"
 
     def handle_endtag(self, tag: str) -> None:
         self._hidden -= tag == "style"
@@ -128,6 +123,12 @@ def claims() -> str:
     return "\n".join(lines) + "\n"
 
 
+def gains() -> str:
+    """The bars of what an attacker gains, an element on each line, and the same in words."""
+    drawing, words = attack_drawing({"epsilon": 1.0, "delta": 1e-5}, what="who it was", detected=0.1234)
+    return f"{drawing.replace('><', '>' + chr(10) + '<')}\n{words}\n"
+
+
 def answer(name: str) -> str:
     """The page of an answer to a collection, and what its record has for programs."""
     collected = samples.COLLECTED[name]
@@ -166,6 +167,7 @@ CASES: dict[str, Callable[[], str]] = {
     **{name: partial(beside, partial(report, samples.RUNS[name]), _RUN) for name in _OTHERS},
     "almost nothing": partial(beside, partial(report, Result(kind="learn"), figures=()), _RUN),
     "claims": claims,
+    "what an attacker gains": gains,
     f"collected: {_FIRST_ANSWER}": _ANSWER,
     **{f"collected: {name}": partial(beside, partial(answer, name), _ANSWER) for name in _OTHER_ANSWERS},
     "forecast of a map": partial(forecast, "of a map", 0.5),
