@@ -1,5 +1,7 @@
 """Federated averaging in Flower: masked rounds equal plain ones, are paid for once, or are skipped."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,12 +10,25 @@ from ostraka.collect import Histogram, Task, Vector, flower
 from ostraka.collect.flower import MaskedFedAvg, MaskedMod
 from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError
+from tests.collect import grid
 
-flwr = pytest.importorskip(
-    "flwr.app", reason="flwr is not here: pip install 'ostraka[flower]'", exc_type=ImportError
-)
+try:
+    import flwr.app
+
+    STAND_IN = {}
+    flwr = flwr.app
+except ImportError:
+    STAND_IN = grid.installed()
+    flwr = STAND_IN["flwr.app"]
 SHAPES = [(3, 4), (5,)]
 CELLS = 17
+
+
+@pytest.fixture(autouse=True)
+def _flower(monkeypatch):
+    """Flower, or a stand-in of ours where it is not installed."""
+    for name, module in STAND_IN.items():
+        monkeypatch.setitem(sys.modules, name, module)
 
 
 class Nodes:
@@ -66,10 +81,10 @@ def train(node, message):
     return flwr.Message(flwr.RecordDict(content), reply_to=message)
 
 
-def started(*, n=12, rounds=3, sigma=8_000.0, epsilon=20.0, masked=True, least=8, grid=1024, lost=()):
+def started(*, n=12, rounds=3, sigma=8_000.0, epsilon=20.0, masked=True, least=8, lost=()):
     me = Identity.fresh()
     task = Task(
-        Vector(cells=CELLS, clip=4.0, grid=grid), sigma=sigma, tally=me.public_key, least=least, most=40,
+        Vector(cells=CELLS, clip=4.0, grid=1024), sigma=sigma, tally=me.public_key, least=least, most=40,
         rounds=rounds, missing=0.3, colluding=0.05, noise="tally",
     )  # fmt: skip
     from flwr.serverapp.strategy import FedAvg
@@ -100,6 +115,81 @@ def test_a_masked_average_is_the_plain_one_within_the_grid(n, rounds, monkeypatc
     assert nodes.n_messages == 4 * n * rounds
     assert strategy.skipped == {}
     assert len(ledger.entries()) == rounds
+
+
+def test_what_comes_from_elsewhere_is_as_if_it_had_not_come():
+    strategy, nodes, first, _ = started(rounds=2)
+    asked = nodes.send_and_receive
+
+    def changed(messages, *, timeout=None):
+        replies = asked(messages, timeout=timeout)
+        assert timeout in {None, 600.0}
+        replies[0].has_error = lambda: True
+        del replies[1].content["ostraka"]
+        replies[2].content["ostraka"]["message"] = "text"
+        replies[3].content["ostraka"]["message"] = bytes(40)
+        return replies
+
+    nodes.send_and_receive = changed
+    strategy.start(nodes, first, num_rounds=1)
+    assert (strategy._nodes.keys(), strategy.skipped) == (set(range(5, 13)), {1: strategy.skipped[1]})
+    with pytest.raises(ValueError, match="names another tally"):
+        MaskedFedAvg(None, strategy.task, Identity.fresh(), ledger=strategy.ledger)
+
+
+def test_the_rest_is_left_to_the_inner_strategy():
+    class Inner:
+        configure_evaluate = staticmethod(lambda *parts: ("evaluate", *parts))
+        aggregate_evaluate = staticmethod(lambda *parts: ("means", *parts))
+        summary = staticmethod(lambda: said.append("settings"))
+
+        def start(self, grid, arrays, **options):
+            return self, grid, arrays, options
+
+    said = []
+    strategy, *_ = started()
+    strategy.strategy = Inner()
+    assert strategy.configure_evaluate(1, 2) == ("evaluate", 1, 2)
+    assert strategy.aggregate_evaluate(3) == ("means", 3)
+    assert (strategy.summary(), said) == (None, ["settings"])
+    assert strategy.start("grid", "arrays", num_rounds=2) == (strategy, "grid", "arrays", {"num_rounds": 2})
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"task": "0" * 64}, "masked rounds of its own task only"),
+        ({"round": 3}, "the round must be 0 to 2"),
+        ({"stage": "share"}, "it has not joined this round"),
+        ({"stage": "confirm", "round": 0}, "it has not joined this round"),
+    ],
+)
+def test_a_client_refuses_orders_that_are_not_its_next(change, why):
+    strategy, nodes, *_ = started(rounds=3)
+    order = {"task": strategy.task.sha256, "round": 0, "stage": "join", "message": b""} | change
+    content = flwr.RecordDict({"ostraka": flwr.ConfigRecord(order)})
+    message = flwr.Message(content=content, message_type="train.own", dst_node_id=1)
+    with pytest.raises((ValueError, PartyError), match=why):
+        nodes.mods[1](message, nodes.contexts[1], lambda *_: pytest.fail("it trained"))
+    order |= {"task": strategy.task.sha256, "round": 1}
+    for stage, refusal in (("join", None), ("wave", "join, share, mask and unmask"), ("join", "once")):
+        content = flwr.RecordDict({"ostraka": flwr.ConfigRecord({**order, "stage": stage})})
+        message = flwr.Message(content=content, message_type="train", dst_node_id=1)
+        if refusal is None:
+            reply = nodes.mods[1](message, nodes.contexts[1], None)
+            assert len(reply.content["ostraka"]["message"]) == 16 + 128
+            continue
+        with pytest.raises((ValueError, PartyError), match=refusal):
+            nodes.mods[1](message, nodes.contexts[1], None)
+
+
+def test_training_keeps_the_shapes_of_arrays():
+    strategy, nodes, first, _ = started(rounds=1)
+    nodes.train = lambda node, message: flwr.Message(
+        flwr.RecordDict({"arrays": flwr.ArrayRecord([np.zeros(3)])}), reply_to=message
+    )
+    with pytest.raises(ValueError, match="arrays of the shapes that it was given"):
+        strategy.start(nodes, first, num_rounds=1)
 
 
 def test_a_round_below_least_is_skipped_and_reported_and_the_model_stays():

@@ -99,7 +99,7 @@ RUNS = {
         kind="learn",
         settings={"unit": "person", "relation": "replace-one"},
         upper={"epsilon": 9.0, "delta": 1e-5, "simulation": True},
-        utility={"student": 0.5},
+        utility={"student": 0.5, "recall": {"ill": 0.25}},
         owner={"epsilon_these_votes": "inf"},
     ),
 }  # fmt: skip
