@@ -499,3 +499,108 @@ def test_each_pair_has_a_mask_of_its_own_in_each_round():
         for digest in (client._digest, bytes(32))
     ]
     assert len(set(streams)) == len(streams)
+
+
+def test_a_roster_takes_each_client_once_with_keys_of_its_own_until_it_is_full_or_closed():
+    one = Round(most=9)
+    clients = [Client(one.task) for _ in range(10)]
+    joins = [client.join() for client in clients]
+    assert one.tally.outbox(bytes.fromhex(clients[0].key)) == b""
+    with pytest.raises(PartyError, match="the roster is not closed yet"):
+        _ = one.tally._state._known_roster
+    for message in (*joins[:9], joins[0]):
+        one.tally.receive(message)
+    assert (one.tally.n_clients, one.tally.progress) == (9, (9, 9))
+    for message, why in (
+        (joins[9], "the roster is full"),
+        (flipped(joins[0], 16 + 32 + 5), "another client has the key"),
+        (joins[0] + bytes(64), "must carry the enrolment's certificate where"),
+        (joins[0][:-1], "an entry must have 128 bytes, got 127"),
+        (bytes(16) + joins[0][16:], "for another task or round"),
+    ):
+        with pytest.raises(PartyError, match=why):
+            one.tally.receive(message)
+    one.tally.advance()
+    one.tally.receive(joins[0])  # an answer that was lost is asked for again
+    with pytest.raises(PartyError, match="the roster is closed"):
+        one.tally.receive(joins[9])
+    assert one.tally.outbox(bytes.fromhex(clients[9].key)) == b""
+    assert one.tally.n_clients == 9
+
+
+def changed_by(one, stage, change):
+    """How the tally refuses a changed message of this exchange, before it takes the message itself."""
+    clients = one.until(stage, list(range(12)))
+    message = one.answer(clients[0], 3)
+    place = one.tally._state._places[bytes.fromhex(clients[0].key)]
+    with pytest.raises(PartyError) as refused:
+        one.tally.receive(change(message, one.tally._state._graph[place].tolist()))
+    one.tally.receive(message)
+    one.tally.receive(message)
+    assert one.tally.progress[0] == 1
+    return str(refused.value).replace(f"client {place}", "it")
+
+
+HEAD, ANSWER = 16 + 4 + 32, 4 + 1 + 33
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "why"),
+    [
+        ("share", lambda m, peers: m[:-1], "it: shares for 6 neighbours are needed"),
+        ("share", lambda m, peers: m + bytes(SEALED), "it: shares for 6 neighbours are needed"),
+        ("mask", lambda m, peers: m[:-4], "it: the vector must have 24 cells"),
+        ("mask", lambda m, peers: m + bytes(4), "it: the vector must have 24 cells"),
+        ("confirm", lambda m, peers: flipped(m, -1), "it confirms another set of survivors"),
+        ("unmask", lambda m, peers: m[:-1], "it: at most 6 shares are needed"),
+        ("unmask", lambda m, peers: m + m[HEAD : HEAD + ANSWER], "it: at most 6 shares are needed"),
+        (
+            "unmask",
+            lambda m, peers: m[: HEAD + ANSWER] + m[HEAD : HEAD + ANSWER] + m[HEAD + 2 * ANSWER :],
+            "it: a share that was not asked for",
+        ),
+        ("unmask", lambda m, peers: flipped(m, HEAD + 4), "it: a share that was not asked for"),
+        (
+            "unmask",
+            lambda m, peers: m[:HEAD] + numbers([(set(range(12)) - {*peers}).pop()]) + m[HEAD + 4 :],
+            "it: a share that was not asked for",
+        ),
+    ],
+)
+def test_the_tally_takes_what_it_asked_for_and_nothing_else(stage, change, why):
+    one = Round(lying=stage == "confirm", least=8, colluding=0.1 if stage != "confirm" else 0.05)
+    refusal = changed_by(one, stage, change)
+    assert refusal.removeprefix("the tally refuses: ") in {why, why.replace("6", "11")}
+
+
+@pytest.mark.parametrize(
+    ("lying", "gone", "stage", "why"),
+    [
+        (False, "share", "mask", "has sent no shares"),
+        (False, "mask", "unmask", "is not among the survivors"),
+        (True, "mask", "confirm", "is not among the survivors"),
+        (True, "mask", "unmask", "is not among the survivors"),
+    ],
+)
+def test_who_left_a_round_is_not_asked_and_not_heard_any_more(*, lying, gone, stage, why):
+    one = Round(lying=lying, least=8, colluding=0.05)
+    clients = one.clients(12)
+    for client in clients:
+        one.tally.receive(client.join())
+    with pytest.raises(PartyError, match="the round is at the exchange 'join'"):
+        one.tally.close()
+    one.tally.advance(one.approval())
+    left, *others = clients
+    while one.tally.stage != stage:
+        left_too = [left] if one.tally.stage not in {gone, "mask", "confirm", "unmask"} else []
+        for client in [*others, *left_too]:
+            one.tally.receive(one.answer(client, 3))
+        one.tally.advance()
+    assert one.tally.outbox(bytes.fromhex(left.key)) == b""
+    place = one.tally._state._places[bytes.fromhex(left.key)]
+    head = kind_of(stage, one.tally._state.roster.digest) + numbers([place]) + left._masking._ticket
+    with pytest.raises(PartyError, match=why):
+        one.tally.receive(head + bytes(96))
+    if stage == "unmask":
+        with pytest.raises(PartyError, match=r"closed by close\(\)"):
+            one.tally.advance()
