@@ -65,3 +65,105 @@ def test_a_target_without_a_documented_range_needs_bounds(tmp_path):
     (path := tmp_path / "d.xml").write_text(SDMX)
     with pytest.raises(click.UsageError, match="documents no range of 'age': type --bounds"):
         options(path, label=None, target="age").columns()
+
+
+VARIANTS = {  # a description, and what it says of columns and of what is missing
+    "an enumeration with labels": (
+        (
+            '{"fields": [{"name": "a", "constraints": {"enum": [{"value": 1, "label": "x"}, '
+            '2]}}, {"name": "b", '
+            '"categories": ["u", "v"], "constraints": {"required": true}}, {"name": "c", "type": "number", '
+            '"constraints": {"minimum": "0", "maximum": "2020-01-01"}}]}'
+        ),
+        {
+            "a": {"missing": True, "categories": ["1", "2"]},
+            "b": {"categories": ["u", "v"]},
+            "c": {"missing": True},
+        },
+        (),
+    ),
+    "whole numbers by any name": (
+        '{"schema": {"missingValues": ["x"], "fields": ['
+        + ", ".join(f'{{"name": "{k}", "type": "{k}"}}' for k in ("integer", "year", "number", "long"))
+        + "]}}",
+        {
+            "integer": {"missing": True, "whole": True},
+            "year": {"missing": True, "whole": True},
+            "number": {"missing": True},
+            "long": {"missing": True, "whole": True},
+        },
+        ("x",),
+    ),
+    "one end": (
+        (
+            '{"fields": [{"name": "a", "constraints": {"minimum": 0}}, {"name": "b", "constraints": '
+            '{"maximum": 1}}]}'
+        ),
+        {"a": {"missing": True}, "b": {"missing": True}},
+        (),
+    ),
+    "tables of the web": (
+        (
+            '{"tables": [{"null": "-", "tableSchema": {"columns": [{"titles": {"de": "A"}, '
+            '"datatype": "integer"}, '
+            '{"titles": ["B", "b"], "datatype": {"base": "decimal", "minInclusive": 1, "maxInclusive": 2}}, '
+            '{"name": "c", "required": true, "datatype": {"format": "yyyy-MM-dd"}}]}}, {"tableSchema": 3}]}'
+        ),
+        {
+            "A": {"missing": True, "whole": True},
+            "B": {"missing": True, "range": [1.0, 2.0]},
+            "c": {},
+        },
+        ("-",),
+    ),
+    "nulls of a schema of the web": (
+        '{"tableSchema": {"null": ["-", ""], "columns": [{"name": "a"}]}}',
+        {"a": {"missing": True}},
+        ("-",),
+    ),
+    "variables": (
+        (
+            '<c xmlns="ddi:x"><var name="a" dcml="0"><varFormat type="character"/></var>'
+            '<var name="b" dcml="2"><range min="0"/><varFormat type="numeric"/></var>'
+            '<var name="c"><catgry><catValu> 1 </catValu></catgry><catgry '
+            'missing="Y"><catValu>9</catValu></catgry>'
+            '<catgry missing="N"><catValu>2</catValu></catgry><catgry><labl>none</labl></catgry></var>'
+            '<var name="d"><catgry missing="Y"><catValu>8</catValu></catgry></var><var><range '
+            'min="0" max="1"/></var></c>'
+        ),
+        {
+            "a": {"missing": True},
+            "b": {"missing": True},
+            "c": {"missing": True, "categories": ["1", "2"]},
+            "d": {"missing": True},
+        },
+        ("8", "9"),
+    ),
+    "lists of codes alone": (
+        '<S><Codelist id="CL_A"><Code id="1"/><Code id="2"/></Codelist><Codelist id="B"/></S>',
+        {"A": {"missing": True, "categories": ["1", "2"]}},
+        (),
+    ),
+    "attributes with codes": (
+        (
+            '<S><Codelist id="L"><Code id="1"/></Codelist><Dimension id="A"><Enumeration><Ref '
+            'id="L"/></Enumeration>'
+            '</Dimension><Attribute id="B"><Enumeration><Ref '
+            'id="L"/></Enumeration></Attribute><Attribute id="C"/>'
+            '<Attribute id="D"><Enumeration><Ref id="none"/></Enumeration></Attribute></S>'
+        ),
+        {name: {"missing": True, "categories": ["1"]} for name in "AB"},
+        (),
+    ),
+    "TOML with more than columns": ("version = 3\n[a]\nmissing = true\n", {"a": {"missing": True}}, ()),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_description_says_no_more_than_it_holds(tmp_path, name):
+    text, columns, missing = VARIANTS[name]
+    (path := tmp_path / "d").write_text("\ufeff\n " + text if not text.startswith("v") else text)
+    dictionary = read_dictionary(path)
+    assert dictionary.columns == columns
+    assert dictionary.missing == missing
+    assert dictionary.kinds() == tuple(k for k, fields in columns.items() if "categories" in fields)

@@ -8,7 +8,13 @@ from ostraka.core.mechanisms import sums
 from ostraka.synth import PrivateKMeans
 from ostraka.synth import clusters as _clusters
 from ostraka.synth import fitting as _fitting
-from ostraka.synth.clusters import NoisyLloyd
+from ostraka.synth.clusters import (
+    Found,
+    NoisyLloyd,
+    denoised,
+    random_features,
+    refilled,
+)
 
 MIDDLES = np.array([[0.2, 0.2, 0.5], [0.8, 0.2, 0.5], [0.5, 0.9, 0.1]])
 
@@ -237,3 +243,194 @@ def test_a_mechanism_refuses_rows_with_another_promise():
     X = np.zeros((5, 5))
     with pytest.raises(ValueError, match="class from 0"):
         lloyd().uses(Private(X + 7, Adjacency(moves="row", relation="add-or-remove")))
+
+
+def quantile_clip(rows, shares, longest):
+    """The end of the first of a hundred bins of lengths below which three quarters of the rows lie."""
+    lengths = np.linalg.norm(rows, axis=1)
+    for end in np.arange(1, 100) * longest / 100:
+        if shares[lengths < end].sum() >= 0.75 * shares.sum():
+            return end
+    return longest
+
+
+def shortened(rows):
+    return rows / np.maximum(1, np.linalg.norm(rows, axis=1))[:, None]
+
+
+def means_of(rows, shares, member, n):
+    return np.array(
+        [
+            (rows * shares[:, None])[member == k].sum(axis=0) / max(shares[member == k].sum(), 1)
+            for k in range(n)
+        ]
+    )
+
+
+def of_their_class(rows, centres, labels, clusters_of):
+    distances = ((rows[:, None] - centres[None]) ** 2).sum(axis=2)
+    return np.where(clusters_of[None] == labels[:, None], distances, np.inf).argmin(axis=1)
+
+
+def plain_features(X, *, n_components, gamma, seed):
+    directions = np.random.default_rng(seed).normal(0, math.sqrt(2 * gamma), (X.shape[1], n_components // 2))
+    return np.hstack([np.cos(X @ directions), np.sin(X @ directions)]) / math.sqrt(n_components // 2)
+
+
+def plainly(mechanism, X, labels, shares):
+    """The same clusters without noise, by the text of Algorithm 4: centres, rows and sizes."""
+    m, k = mechanism, mechanism.n_clusters
+    joint, n = m.start == "classes", m.n_classes * m.n_clusters
+    clusters_of = np.zeros(n, dtype=int) if joint else np.repeat(np.arange(m.n_classes), k)
+    seen = np.zeros(len(X), dtype=int) if joint else labels
+    split = np.random.default_rng(m.seed).normal(
+        size=(n, m.n_components if m.kernel == "rbf" else X.shape[1])
+    )
+    split = 0 if joint else 0.1 * split / np.linalg.norm(split, axis=1, keepdims=True)
+    if m.kernel == "rbf":
+        how = {"n_components": m.n_components, "gamma": m.gamma, "seed": m.seed}
+        rows, offset, clip = plain_features(X, **how), 0.0, 1.0
+        start = plain_features(np.array(m.centres), **how) if m.start == "public" else None
+        middle = means_of(rows, shares, labels, m.n_classes)
+    else:
+        middle, start = np.zeros((m.n_classes, X.shape[1])), None
+        if m.start != "public":
+            first = quantile_clip(X, shares, m.longest)
+            middle = means_of(shortened(X / first), shares, labels, m.n_classes) * first
+        offset = np.zeros_like(middle) if joint else middle
+        about = X - offset[labels]
+        clip = quantile_clip(about, shares, m.longest)
+        rows = shortened(about / clip)
+        middle = (middle if joint else np.zeros_like(middle)) / clip
+        start = np.array(m.centres) / clip if m.start == "public" else None
+    centres = middle.repeat(1 if joint else k, axis=0) + split if start is None else start
+    for _ in range(m.n_iterations):
+        member = of_their_class(rows, centres, seen, clusters_of)
+        centres = means_of(rows, shares, member, n)
+    sizes = np.bincount(member, weights=shares, minlength=n)
+    if m.kernel == "rbf":
+        member = of_their_class(rows, centres, seen, clusters_of)
+        clip = quantile_clip(X, shares, m.longest)
+        sizes = np.bincount(member, weights=shares, minlength=n)
+        return centres, means_of(shortened(X / clip), shares, member, n) * clip, sizes, clusters_of
+    centres = centres * clip + (0 if joint else offset[clusters_of])
+    return centres, centres, sizes, clusters_of
+
+
+@pytest.mark.parametrize("kernel", ["plain", "rbf"])
+@pytest.mark.parametrize("start", ["split", "classes", "public"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_with_hardly_any_noise_clusters_are_those_of_the_plain_algorithm(kernel, start, shared):
+    rng, n = np.random.default_rng(4), 3000
+    labels = np.sort(rng.integers(0, 2, n)) if shared else rng.integers(0, 2, n)
+    middles = np.array([[[0.2, 0.3, 0.9], [0.9, 0.1, 0.4]], [[0.5, 0.9, 0.1], [0.1, 0.8, 0.8]]])
+    X = (middles[labels, rng.integers(0, 2, n)] + rng.normal(0, 0.06, (n, 3))).astype(np.float32)
+    shares = rng.choice([1.0, 0.5, 0.125], n) if shared else np.ones(n)
+    k = 1 if start == "classes" else 2
+    mechanism = NoisyLloyd(
+        n_features=3,
+        n_classes=2,
+        n_clusters=k,
+        n_iterations=3,
+        sigma=1e-3,
+        sigma_start=1e-3,
+        sigma_norms=1e-3,
+        sigma_rows=1e-3,
+        longest=1.6,
+        kernel=kernel,
+        n_components=20,
+        gamma=1.5,
+        seed=3,
+        start=start,
+        centres=tuple(map(tuple, (middles.reshape(4, 3) + 0.03).tolist())) if start == "public" else (),
+    )
+    private = Private(
+        np.column_stack([X, labels, shares]).astype(np.float32),
+        Adjacency(unit="person", moves="row", relation="add-or-remove"),
+    )
+    released = mechanism.release(private, rng=np.random.default_rng(0))
+    centres, rows, sizes, classes = plainly(mechanism, X.astype(np.float64), labels, shares)
+    np.testing.assert_allclose(released["centres"], centres, atol=2e-3)
+    np.testing.assert_allclose(released["rows"], rows, atol=2e-3)
+    np.testing.assert_allclose(released["sizes"], sizes, atol=0.05)
+    np.testing.assert_array_equal(released["classes"], classes)
+    _, opened, member = mechanism.release_and_assign(private, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(opened, X)
+    space = plain_features(X, n_components=20, gamma=1.5, seed=3) if kernel == "rbf" else X
+    seen = np.zeros(n, dtype=int) if start == "classes" else labels
+    want = of_their_class(space, released["centres"], seen, classes)
+    assert (member == want).mean() > 0.999  # single precision aside
+
+
+def test_a_cluster_without_rows_starts_anew_beside_the_largest_of_its_class():
+    sizes = np.array([50.0, 0.5, 30.0, 40.0, 2.9, 3.1])
+    noisy = Found(np.zeros((6, 2)), sizes, 1.0, 1.0)
+    assert noisy.empty.tolist() == [False, True, False, False, True, False]
+    assert Found(np.zeros((2, 2)), np.array([0.9, 1.1]), 1.0, 0.1).empty.tolist() == [True, False]
+    centres, of_class = np.arange(12.0).reshape(6, 2), np.array([0, 0, 0, 1, 1, 1])
+    moved = refilled(centres, noisy, of_class, seed=7)
+    rng = np.random.default_rng(7)
+    for place, largest in ((1, 0), (4, 3)):
+        step = rng.normal(size=2)
+        np.testing.assert_allclose(moved[place], centres[largest] + 0.05 * step / np.linalg.norm(step))
+    np.testing.assert_array_equal(moved[[0, 2, 3, 5]], centres[[0, 2, 3, 5]])
+    both = refilled(
+        centres, noisy._replace(sizes=np.array([50.0, 0.5, 0.5, 30.0, 9.0, 9.0])), of_class * 0, seed=0
+    )
+    near = [int(np.linalg.norm(centres - row, axis=1).argmin()) for row in both[1:3]]
+    assert near == [0, 3]  # of which the first has half of its rows left
+    table = np.array([[2.0, 4.0], [9.0, 9.0]])
+    found = Found(table, np.array([4.0, 0.5]), 1e-9, 0.1)
+    assert found.means().tolist() == [[0.5, 1.0], [0.0, 0.0]]
+    assert found.means(former=np.full((2, 2), 7.0)).tolist() == [[0.5, 1.0], [7.0, 7.0]]
+
+
+@pytest.mark.parametrize("shape", [(3, 9), (9, 3), (40, 40)])
+def test_singular_values_shrink_by_the_rule_of_gavish_and_donoho(shape):
+    rng, sigma = np.random.default_rng(0), 0.7
+    table = rng.normal(size=shape) + 30 * np.outer(rng.normal(size=shape[0]), rng.normal(size=shape[1]))
+    left, values, right = np.linalg.svd(table, full_matrices=False)
+    beta = min(shape) / max(shape)
+    y = values / (sigma * math.sqrt(max(shape)))
+    shrunk = [
+        math.sqrt((v * v - beta - 1) ** 2 - 4 * beta) / v if v > 1 + math.sqrt(beta) else 0.0
+        for v in y.tolist()
+    ]
+    want = left @ np.diag(np.array(shrunk) * sigma * math.sqrt(max(shape))) @ right
+    np.testing.assert_allclose(denoised(table, sigma), want, atol=1e-9)
+    assert denoised(table[:2], sigma) is not None
+    np.testing.assert_array_equal(denoised(table[:2], sigma), table[:2])
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 17])
+def test_features_are_cosines_and_sines_of_the_drawn_directions(width):
+    X = np.random.default_rng(1).normal(0, 3, (5000, width))
+    X[3] = 0
+    got = random_features(X, n_components=12, gamma=0.4, seed=9)
+    np.testing.assert_allclose(got, plain_features(X, n_components=12, gamma=0.4, seed=9), atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shares"),
+    [
+        ({}, {"sigma": 0.85 / 4, "sigma_start": 0.1, "sigma_norms": 0.05 / 2}),
+        ({"kernel": "rbf"}, {"sigma": 0.65 / 4, "sigma_start": 0.1, "sigma_norms": 0.05, "sigma_rows": 0.2}),
+        ({"start": np.eye(2), "n_iterations": 1}, {"sigma": 0.95, "sigma_norms": 0.05}),
+    ],
+)
+def test_the_budget_is_divided_as_is_stated(settings, shares):
+    mechanism = PrivateKMeans(2, epsilon=1.3, **settings).mechanism(n_features=2, n_classes=1)
+    noise = mechanism.sigma * math.sqrt(shares["sigma"])
+    for name, share in shares.items():
+        assert getattr(mechanism, name) == pytest.approx(noise / math.sqrt(share), rel=1e-9)
+    assert 1.299 < mechanism.curve().epsilon(delta=1e-5) <= 1.3
+    assert (mechanism.longest, mechanism.gamma) == (math.sqrt(2), pytest.approx(2))
+    squares = sum((n / getattr(mechanism, name) ** 2) for name, n in releases_of(mechanism).items())
+    assert squares == pytest.approx(1 / noise**2, rel=1e-9)  # of all that is released
+
+
+def releases_of(mechanism):
+    releases = {"sigma": mechanism.n_iterations, "sigma_norms": 1}
+    if mechanism.start != "public":
+        releases |= {"sigma_start": 1} | ({} if mechanism.kernel == "rbf" else {"sigma_norms": 2})
+    return releases | ({"sigma_rows": 1} if mechanism.kernel == "rbf" else {})

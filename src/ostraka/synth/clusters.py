@@ -446,9 +446,9 @@ class NoisyLloyd:
         self, rows: Summed, centres: np.ndarray, labels: np.ndarray, rng: np.random.Generator
     ) -> Found:
         """Lloyd's iteration; clusters without rows start anew beside the largest of their class."""
-        of_class = self._classes()
+        of_class, places = self._classes(), rows.places()
         for turn in range(self.n_iterations):
-            member = self._assigned(rows.grid[:, :-1], rows.scaled(centres), labels)
+            member = self._assigned(places, rows.scaled(centres), labels)
             noisy = rows.release(member, len(centres), rng=rng)
             last = turn == self.n_iterations - 1
             centres = noisy.means(former=centres)
@@ -467,6 +467,7 @@ class Summed:
         longest = sums.longest(sigma)
         narrow = longest * _BLOCK < _FLOAT32
         self.grid = np.empty((len(rows), rows.shape[1] + 1), dtype=np.float32 if narrow else np.float64)
+        self._shares = np.where(shares > 0, shares, 1.0).astype(self.grid.dtype)
         for begin in range(0, len(rows), _BLOCK):
             block = slice(begin, begin + _BLOCK)
             table = np.empty((len(shares[block]), self.grid.shape[1]))
@@ -475,6 +476,11 @@ class Summed:
             table[:, :-1] *= (share / np.maximum(1.0, lengths))[:, None]
             table[:, -1] = self.weight * share
             self.grid[block] = sums.on_grid(table, sigma=sigma, shares=shares[block])
+
+    def places(self) -> np.ndarray:
+        """Where each row lies, whatever its share is, in the units of the grid."""
+        rows = self.grid[:, :-1]
+        return rows if (self._shares == 1).all() else rows / self._shares[:, None]
 
     def scaled(self, centres: np.ndarray) -> np.ndarray:
         """Centres in the units of the grid."""
