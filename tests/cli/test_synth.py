@@ -1,4 +1,5 @@
 import json
+import re
 import stat
 from unittest.mock import Mock
 
@@ -6,7 +7,11 @@ import numpy as np
 import pytest
 
 from ostraka.ledger import Ledger
+from ostraka.report.page import at_most, of_table
+from ostraka.result import Result
 from ostraka.synth import Schema, TableGenerator
+from ostraka.synth.cli import page, sizes_of_tables
+from ostraka.text import TokenDraw
 from tests.cli.terminal import typed
 
 SCHEMA = """
@@ -54,6 +59,71 @@ def test_rows_generator_record_and_ledger_are_written(folder):
     assert again.result_.upper["epsilon"] == record["epsilon"]
     with Ledger(folder / "run" / "ledger.sqlite") as ledger:
         assert ledger.epsilon() == pytest.approx(record["epsilon"])
+
+
+def test_a_plan_is_said_first_and_what_was_written_last(folder):
+    where = folder / "run"
+    words = ("table", folder / "private.csv", "--schema", folder / "schema.toml", "--out", where, "--yes")
+    (folder / "private.csv").write_text((folder / "private.csv").read_text() + "no,old,0\nmaybe,7,0\n")
+    _, out, err = typed("synth", *words, "--person", "who", "--epsilon", "4", "--rows", "1200")
+    result = Result.from_json((where / "result.json").read_text())
+    assert err.splitlines()[:6] == [
+        "Plan",
+        "private    private.csv: 402 rows",
+        "protected  one person, of 200, added or removed",
+        "columns    2 of the schema",
+        "left out   who",
+        "expected   epsilon at most 4 at delta 1e-05",
+    ]
+    for name in ("smokes", "age"):
+        said = f"1 cells of column '{name}' are not in the schema, and count as other or missing"
+        assert f"for the owner: {said}" in err
+    people, rows = (result.settings[name] for name in ("n_people", "n_rows"))
+    assert (people, rows) == (pytest.approx(200, abs=30), pytest.approx(402, abs=60))
+    assert out.splitlines() == [
+        f"1,200 rows of 2 columns: {where / 'rows.csv'}",
+        f"private, with noise: {rows:,} rows of {people:,} people",
+        f"counted, with noise: {sizes_of_tables(result.settings['tables'])} (result.json names them)",
+        f"epsilon at most {at_most(result.upper['epsilon'])} at delta 1e-05, for one person",
+        f"all releases from this table: {of_table(result.upper['table'])}",
+        f"the copy beside the private rows, for the owner only: {where / 'report.html'}",
+        f"the generator of more, at no further price: {where / 'generator.json'}",
+    ]
+    answers = TableGenerator.from_json((where / "generator.json").read_text()).query("age>=60, smokes")
+    _, out, err = typed("synth", "query", where, "age>=60, smokes", "--confidence", "0.5")
+    half = 0.6744897501960817 / 1.959963984540054  # of the interval of confidence 0.95
+    cells = [
+        [
+            row.group[0],
+            row.estimate,
+            *(row.estimate + half * (end - row.estimate) for end in (row.low, row.high)),
+        ]
+        for row in answers.rows
+    ]
+    got = [line.split() for line in out.splitlines()]
+    assert got == [
+        ["smokes", "count", "low", "high"],
+        *([group, *(f"{number:,.0f}" for number in numbers)] for group, *numbers in cells),
+    ]
+    assert err == (
+        "from the noisy counts of these columns, with intervals for their noise; 50% of intervals hold. In "
+        "persons.\n"
+    )
+    more = folder / "more.csv"
+    assert typed("synth", "sample", where, "--rows", "1000", "--out", more).out == f"1,000 rows: {more}\n"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ([], "no table of columns"),
+        ([1], "1 columns"),
+        ([1, 1, 2], "2 columns and 1 pairs of columns"),
+        ([3] * 1200 + [2, 1], "1 columns, 1 pairs of columns and 1,200 triples of columns"),
+    ],
+)
+def test_tables_that_were_counted_are_said_by_their_sizes(sizes, words):
+    assert sizes_of_tables([["a"] * size for size in sizes]) == words
 
 
 def test_a_larger_table_has_a_smaller_delta(folder, monkeypatch):
@@ -150,6 +220,57 @@ def test_the_page_shows_copy_and_private_rows_and_only_its_owner_may_read_it(fol
         assert words in page
     assert page.count('class="value"') == 2 + 3
     assert "<script" not in page
+
+
+def test_the_page_has_each_number_of_the_comparison():
+    curve = TokenDraw(clip=1.0, n_documents=8).curve().to_dict()
+    settings = {"unit": "person", "relation": "add-or-remove", "n_rows": 1234, "n_people": 400}
+    settings |= {"n_columns": 1, "target": "ill", "tables": [["a"], ["a", "b"]]}
+    upper = {"epsilon": 0.98765, "delta": 1e-5, "curve": curve, "simulation": False}
+    upper |= {"not_protected": ["the schema", "who"]}
+    column = {"name": "a", "values": [f"v{k}" for k in range(12)], "apart": 0.1}
+    column |= {"real": [0.5, 0.2, *[0.03] * 10], "copy": [0.4, 0.3, *[0.03] * 9, 0.0]}
+    comparison = {
+        "n_copy": 2000,
+        "columns": [column],
+        "tables": [{"n_columns": 2, "n_tables": 3, "of": 5, "copy": 0.25, "floor": 0.125}],
+        "learned": {
+            "original": {"accuracy": 0.9, "auc": 0.95},
+            "copy": {"accuracy": 0.8, "auc": 0.85},
+            "majority": 0.6,
+            "n_test": 40,
+        },
+        "near": {"n_asked": 10, "n_among": 20, "copy": [0.1, 0.0, 0.9], "original": [0.0, 0.0, 1.0]},
+    }
+    result = Result(kind="synth", settings=settings, upper=upper)
+    text = page(result, comparison, name="x<y.csv")
+    cells = [
+        " ".join(cell.split()) for cell in re.sub(r"<[^>]+>", "|", text[text.index("<body") :]).split("|")
+    ]
+    said = "|".join(filter(None, cells))
+    for words in (
+        "Synthetic table: x&lt;y.csv|",
+        "|Epsilon, at most|0.988|Delta|1e-05 (1 in 100,000)|Protected unit|one person, added or removed|",
+        "|Not protected|the schema; who|Rows of the copy|2,000|Private people, with noise|400|",
+        "|Private rows, with noise|1,234|Columns|1|Counted, with noise|1 columns and 1 pairs of columns|",
+        "|half of the private rows|0.900|0.950|the copy|0.800|0.850|nothing: always the largest class|0.600|",
+        "|no column: identical|10.0%|0.0%|2 columns|90.0%|100.0%|10 rows of each kind, compared with 20 ",
+        "|2|0.2500 apart|0.1250 apart|",
+        "|a|0.100 apart|v0|50.0%|40.0%|v1|20.0%|30.0%|v2|3.0%|3.0%|",
+        "|v9|3.0%|3.0%|and 2 more values",
+    ):
+        assert words in said
+    widths = [float(width) for width in re.findall(r'style="width: ?([0-9.]+)%', text)]
+    assert widths[:6] == [100.0, 80.0, 40.0, 60.0, 6.0, 6.0]
+    nothing = comparison | {"near": None, "learned": None, "tables": []}
+    plain = Result(
+        kind="synth", settings={"unit": "row", "relation": "add-or-remove", "n_columns": 1}, upper=upper
+    )
+    text = page(plain, nothing, name="x")
+    assert "No --target was named" in text
+    assert "Private rows, with noise" not in text
+    assert "Counted, with noise" not in text
+    assert "too few rows, or one class only" in page(result, nothing, name="x")
 
 
 def test_names_of_values_are_escaped(folder):

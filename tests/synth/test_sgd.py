@@ -8,7 +8,7 @@ from ostraka import Adjacency, Budget, Ledger, Private, release
 from ostraka.accounting import sampled_gaussian_curve
 from ostraka.synth import DPGM, PrivateSGD
 from ostraka.synth import fitting as _fitting
-from ostraka.synth.sgd import DCGAN, RBM, VAE
+from ostraka.synth.sgd import DCGAN, RBM, VAE, logits_of
 from tests.false_alarm import FALSE_ALARM
 
 torch = pytest.importorskip("torch")
@@ -242,8 +242,37 @@ def test_settings_out_of_range_are_refused(settings, words):
 
 
 @pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (VAE, {"n_features": 1, "latent": 1, "hidden": (1,)}),
+        (VAE, {"n_features": 2, "hidden": ()}),
+        (RBM, {"n_features": 1, "hidden": 1, "chains": 1}),
+        (DCGAN, {"n_features": 36, "width": 1, "n_noise": 1}),
+    ],
+)
+def test_networks_have_one_of_each_at_least(kind, settings):
+    made = kind(**settings)
+    assert all(getattr(made, name) == value for name, value in settings.items())
+    for name, value in settings.items():
+        if value:
+            with pytest.raises(ValueError, match=f"{name} must"):
+                kind(**settings | {name: (0,) if isinstance(value, tuple) else 0})
+
+
+def test_logits_are_kept_away_from_the_ends():
+    means = np.array([-1.0, 0.0, 0.02, 0.5, 0.9, 0.98, 2.0])
+    ends = math.log(0.98 / 0.02)
+    np.testing.assert_allclose(logits_of(means), [-ends, -ends, -ends, 0, math.log(9), ends, ends])
+    np.testing.assert_allclose(VAE(n_features=7).starts(means), logits_of(means))
+    np.testing.assert_allclose(RBM(n_features=7).starts(means), np.clip(means, 0, 1))
+
+
+@pytest.mark.parametrize(
     ("table", "words"),
     [
+        (np.array([[0, 0, 0, 0, 1.0], [0, 0, 0, 1, 1]]), "network from 0 to 0, and 1"),
+        (np.array([[0, 0, 0, -1, 1.0]]), "network from 0 to 0, and 1"),
+        (np.array([[0, 0, 0, 0, 0.5]]), "network from 0 to 0, and 1"),
         (np.zeros((4, 4)), "3 numbers, a network and 1"),
         (np.full((4, 5), math.nan), "must be finite"),
         (np.full((4, 5), 7.0), "network from 0 to 0"),

@@ -162,3 +162,59 @@ class TestWhatIsLearned:
         monkeypatch.setitem(sys.modules, "torch", None)
         X, y = alike(300)
         assert self.made(X, y).sample(5)[0].shape == (5, 6)
+
+
+class TestWithoutNoise:
+    """What is computed where hardly any noise is drawn, against numpy."""
+
+    @pytest.mark.parametrize("by_class", [True, False])
+    def test_factors_are_a_root_of_the_products_of_what_centres_leave_out(self, by_class):
+        X, y = alike(3000)
+        X, y = X.astype(np.float32), y if by_class else np.zeros(3000, dtype=np.int64)
+        noise = dict.fromkeys(("sigma", "sigma_start", "sigma_norms", "sigma_rows"), 1e-3)
+        classes = {"n_classes": 2, "n_clusters": 1} if by_class else {"n_clusters": 2}
+        clusters = NoisyLloyd(n_features=6, n_iterations=2, longest=2.0, **noise, **classes)
+        mechanism = Spread(clusters=clusters, sigma=1e-3, sigma_norms=1e-3)
+        private = _fitting.private_rows(X, y, None, rng=None)
+        released = mechanism.release(private, rng=np.random.default_rng(0))
+        near = ((X[:, None] - released["rows"][None]) ** 2).sum(axis=2).argmin(axis=1)
+        member = y if by_class else near
+        about = X - released["rows"][member]
+        lengths = np.linalg.norm(about, axis=1)
+        clip = next(end for end in np.arange(1, 101) * 2 / 100 if (lengths < end).mean() >= 0.75)
+        within = about * np.minimum(1, clip / lengths)[:, None]
+        for k in range(2):
+            factors, rows = released[f"{k}/factors"], within[member == k]
+            size = released["sizes"][k]  # of clusters that of the last iteration, before centres moved
+            np.testing.assert_allclose(factors @ factors.T, rows.T @ rows / size, atol=2e-5)
+            assert abs(size - len(rows)) < (0.1 if by_class else 100)
+
+    def test_new_rows_are_centres_with_normal_steps_along_the_factors(self):
+        weights = {
+            "0/factors": np.array([[0.1], [0.0], [-0.1], [0.0], [0.0], [0.0]]),
+            "1/factors": np.zeros((6, 0)),
+        }
+        centres, owners = np.full((4, 6), 0.5), np.array([0, 1, 0, 1])
+        centres[1, 0], centres[3, 1] = 1.5, -0.5
+        got = spread().sampled(weights, centres, owners, rng=np.random.default_rng(3))
+        steps = np.random.default_rng(3).normal(size=(2, 1)) * [0.1, 0, -0.1, 0, 0, 0]
+        want = np.clip(centres + np.array([steps[0], 0 * steps[0], steps[1], 0 * steps[0]]), 0, 1)
+        np.testing.assert_allclose(got, want)
+
+    def test_clusters_are_sampled_by_their_sizes_but_for_those_that_are_noise(self):
+        X, y = alike(300)
+        model = DPGM(2, generator="gaussian", epsilon=3.0, binary=True)
+        model.fit(np.round(X), y, classes=[0, 1], rng=np.random.default_rng(1))
+        model.cluster_sizes_ = np.array([-5.0, 0.5, 100.0, 1.0])
+        model.cluster_centers_ = np.array([[0.0] * 6, [0.0] * 6, [1.0, 0.0] * 3, [0.5] * 6])
+        model.weights_ = {name: np.zeros((6, 0)) for name in model.weights_}
+        rows, labels = model.sample(4000, random_state=0)
+        members = np.where((rows == [1, 0] * 3).all(axis=1), 2, 3)
+        assert (members == 3).mean() == pytest.approx(1 / 101, abs=0.005)
+        assert set(np.unique(rows)) == {0.0, 1.0}
+        np.testing.assert_array_equal(labels, model.cluster_classes_[np.full(4000, 2)])
+        model.cluster_sizes_ = np.array([-5.0, -1.0, -2.0, -3.0])  # then all are as likely
+        shares = model.sample(4000, random_state=0)[0].mean(axis=0)
+        np.testing.assert_allclose(shares, [0.375, 0.125] * 3, atol=0.04)
+        with pytest.raises(ValueError, match="n_rows must"):
+            model.sample(-1)

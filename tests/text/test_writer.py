@@ -1,4 +1,5 @@
 import hashlib
+import json
 import math
 import stat
 from dataclasses import replace
@@ -38,10 +39,19 @@ def test_texts_say_what_the_documents_of_their_class_agree_on_and_less_so_at_a_s
     assert warm[1] > 3 * warm[0]
 
 
-def test_a_text_ends_with_the_token_that_ends_it(written):
-    lengths = [len(text.text.split()) for text in written(n_tokens=12).write(40, rng=rng())]
+def test_a_text_ends_with_the_token_that_ends_it(written, tmp_path):
+    lengths = [
+        len(text.text.split()) for text in written(n_tokens=12, store=tmp_path / "store").write(40, rng=rng())
+    ]
     assert max(lengths) <= 12
     assert len(set(lengths)) > 2
+    texts = {}
+    for key, body in stored(tmp_path / "store").items():  # nothing is drawn after an end
+        texts.setdefault(key.rpartition(" ")[0], []).append(json.loads(body)[0])
+    assert len(texts) == 40
+    for pieces in texts.values():
+        assert all(pieces[:-1])
+        assert len(pieces) == 12 or not pieces[-1]
 
 
 # What is paid --------------------------------------------------------------------------------------------
@@ -331,6 +341,8 @@ def test_places_are_those_of_the_laws_of_the_prompts(written, n_candidates, show
 def test_a_text_none_of_whose_tokens_is_a_candidate_has_no_score(written):
     score = written(n_candidates=1, n_tokens=1).score(["zebra"], ["good"], plan=written().plan(2))
     assert np.isnan(score[:3]).all()
+    with pytest.raises(ValueError, match="shorter"):
+        written().score(["zebra", "fine"], ["good"], plan=written().plan(2))
     assert score[3:] == (1, 0.0)
 
 
@@ -510,6 +522,8 @@ def test_places_of_a_text_are_the_same_in_one_pass_and_one_by_one(written):
     tokens = writer.model.tokens("the plot is fine")
     usual = writer.model.next_tokens
     slow = writer.positions(tokens, code=1)
+    (first, *_), (of_first_class, *_) = writer.positions(tokens), writer.positions(tokens, code=0, batch=0)
+    np.testing.assert_array_equal(first.differences, of_first_class.differences)
     writer.model.next_tokens_along = lambda prompts, tokens, shown: [
         usual(prompts, tokens[:t], shown=shown) for t in range(len(tokens) + 1)
     ]
