@@ -5,12 +5,15 @@ import gzip
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from tests.cli.learning import CANARY, COMMON, charges, csv, learn, person, rows
+from tests.cli.terminal import typed
+from tests.golden import blocks
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,67 @@ def test_wrong_options_are_told_before_anything_is_paid(folder, change, code, wo
     assert (got, out) == (code, "")
     assert words in err
     assert not (folder / "run" / "ledger.sqlite").exists() or not charges(folder)
+
+
+_TABLE = "learn private.csv --label ill --public labelled.parquet --drop who"
+COMMANDS = [
+    "learn --label ill",
+    "learn --target age --bounds 0:1",
+    "learn --public labelled.parquet",
+    "learn --person who",
+    "learn --holdout 0.2",
+    "learn private.csv",
+    "learn private.csv --label ill",
+    "learn private.csv --label ill --target age",
+    "learn private.csv --target age --public labelled.parquet",
+    "learn private.csv --label ill --bounds 0:1 --public labelled.parquet",
+    "learn private.csv --target age --bounds 0:1 --classes a,b",
+    "learn private.csv --target age --bounds 0:1 --same a=b",
+    *(f"learn private.csv --target age --bounds {bounds} --public labelled.parquet"
+      for bounds in ("1", "1:0", "1:1", "0:inf", "nan:1", "a:b")),
+    *(f"learn private.csv --target age --bounds 0:99 --public labelled.parquet {option}"
+      for option in ("--way filter", "--answers 3", "--teacher trees", "--keep-teachers")),
+    "learn private.csv --label ill --public labelled.parquet --holdout 0.2",
+    *(f"{_TABLE} {option}" for option in (
+        "--epsilon 0", "--epsilon inf", "--delta 0", "--delta 1", "--holdout 0", "--holdout 1",
+        "--auto --sigma 3", "--auto --way counts", "--way filter --answers 3", "--way rounds --screen 3 4",
+        "--way rounds --person who", "--way filter --student boosting", "--way rounds --student boosting",
+        "--student fixmatch --teachers 5", "--relation zero-out --way argmax", "--relation zero-out --auto",
+        "--relation zero-out --teachers 9", "--teacher prompts", "--model smollm2", "--shots 2",
+        "--key-env K",
+        "--teacher prompts --model x --keep-teachers", "--classes 3..3", "--classes 5..3",
+        "--classes 0..1000",
+        "--same ja", "--same =Ja", "--same ja=,", "--seed -1", "--shots 0", "--skip-lines -1", "--decimal x",
+        "--delimiter ab", "--encoding klingon", "--out private.csv", "--dictionary nowhere.json",
+    )),
+    "learn --teacher prompts --model x",
+    "learn . --label ill --public labelled.parquet --way auto",
+    "learn . --label ill --holdout 0.2",
+    "learn . --target age --bounds 0:99 --public labelled.parquet",
+    "labels private.csv",
+    *(f"labels private.csv --label ill {option}" for option in (
+        "--epsilon 41", "--epsilon 0", "--delta 1", "--public labelled.parquet --holdout 0.2", "--teachers 3",
+        "--method response --sigma 2 --screen 1 2", "--epochs 0", "--method pate-fm --teachers 0",
+        "--public nowhere.csv", "--holdout 1.5",
+    )),
+    "check private.csv --label ill --epsilon 0",
+    "check private.csv --label ill --public labelled.parquet --holdout 0.2",
+    "check private.csv --label ill --report private.csv",
+    "check nowhere.csv",
+    "check private.csv --label ill --target age",
+]  # fmt: skip
+
+
+def test_options_that_contradict_each_other_are_refused_with_what_to_type(folder):
+    lines = []
+    for command in COMMANDS:
+        code, out, err = typed(*command.split(), *(["--yes"] if command[:5] != "check" else []))
+        lines += [f"$ ostraka {command}", *out.splitlines(), *err.splitlines(), f"exit code {code}"]
+    words = "\n".join(lines).replace(str(folder), "HERE")
+    blocks.hold(
+        Path(blocks.__file__).with_name("refusals.txt"), "learn, labels and check", blocks.normal_form(words)
+    )
+    assert not (folder / "run" / "ledger.sqlite").exists()
 
 
 def changed(column: str, *cells: str) -> str:

@@ -243,9 +243,25 @@ def test_a_changed_file_of_any_kind_is_refused_and_rows_that_do_not_fit_are(tmp_
     with pytest.raises(ValueError, match=r"rows\.npz is not the file that was saved"):
         SavedTeachers.load(folder)
     listed = json.loads((folder / "manifest.json").read_text())
-    for codes in (np.full(4, 3, np.uint16), np.zeros(3, np.uint16), np.zeros(4, np.int64)):
-        np.savez(path, features=np.zeros((4, 3), np.float32), codes=codes)
+    rows, sound = np.zeros((4, 3), np.float32), np.array([0, 1, 2, 2], np.uint16)
+
+    def load(**arrays):
+        np.savez(path, **{"features": rows, "codes": sound} | arrays)
         listed["files"]["rows.npz"] = hashlib.sha256(path.read_bytes()).hexdigest()
         (folder / "manifest.json").write_text(json.dumps(listed))
+        return SavedTeachers.load(folder)
+
+    assert load().ensemble.unit_ == load(starts=np.array([0, 1, 3])).ensemble.unit_ == "row"
+    for arrays in (
+        {"codes": np.full(4, 3, np.uint16)},
+        {"codes": np.zeros(3, np.uint16)},
+        {"codes": np.zeros(4, np.int64)},
+        {"features": np.zeros((4, 3))},
+        {"features": np.zeros((4, 3, 1), np.float32)},
+        {"features": np.full((4, 3), np.nan, np.float32)},
+        {"features": np.zeros((0, 3), np.float32), "codes": np.zeros(0, np.uint16)},
+        *({"starts": np.array(starts)} for starts in ([1, 2], [0, 2, 2], [0, 4], [0.0, 2.0], [[0, 1]])),
+        {"starts": np.zeros(0, np.int64)},
+    ):
         with pytest.raises(ValueError, match="must hold rows, a class of each"):
-            SavedTeachers.load(folder)
+            load(**arrays)

@@ -220,6 +220,69 @@ def test_a_file_that_grows_when_it_is_read_is_refused(folder):
         SavedTeachers.load(folder)
 
 
+def test_a_file_may_grow_to_twice_its_size_and_a_mebibyte(folder):
+    """So do headers of plain archives; what is beyond was compressed."""
+
+    def packed(n_bytes):
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a", b" " * (n_bytes - 5))
+            archive.writestr("b", b"other")
+        return content.getvalue()
+
+    size = 2**20
+    for _ in range(9):  # until the content is as long as it was thought to be
+        size = 2**20 + 2 * len(packed(size))
+    saved_module.validate_archive(packed(size), where="a file")
+    with pytest.raises(ValueError, match="a file is not a file that was saved"):
+        saved_module.validate_archive(packed(size + 1), where="a file")
+
+
+@pytest.mark.parametrize(
+    "member", ["kind", "classes", "columns", "numeric", "grid", "mechanism", "screen", "files"]
+)
+def test_a_list_without_a_member_is_refused_or_what_it_was_before_there_was_one(folder, member):
+    listed = json.loads((folder / "manifest.json").read_text())
+    del listed[member]
+    (folder / "manifest.json").write_text(json.dumps(listed))
+    if member == "kind":  # of the first version, which had teachers alone
+        assert SavedTeachers.load(folder).kind == "teachers"
+        return
+    with pytest.raises(ValueError, match=f"manifest.json is damaged, without {member}: take the folder from"):
+        SavedTeachers.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"[]", "is damaged: take the folder from a backup"),
+        (
+            b'{"version": 1, "kind": "spirits"}',
+            "is damaged, without classes, columns, files, grid, mechanism",
+        ),
+    ],
+)
+def test_what_is_no_list_is_refused(folder, content, words):
+    (folder / "manifest.json").write_bytes(content)
+    with pytest.raises(ValueError, match=words):
+        SavedTeachers.load(folder)
+
+
+def test_processes_are_at_least_one_and_as_many_as_files_at_most(folder):
+    for processes in (0, 3):
+        with pytest.raises(
+            ValueError, match=f"processes must be 1 to 2, the number of files, got {processes}"
+        ):
+            SavedTeachers.load(folder, processes=processes)
+    listed = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(listed | {"kind": "neighbours"}))
+    with pytest.raises(ValueError, match="processes are for teachers, and for networks"):
+        SavedTeachers.load(folder, processes=1)
+    (folder / "manifest.json").write_text(json.dumps(listed | {"kind": "spirits"}))
+    with pytest.raises(ValueError, match="must name one of teachers, networks, neighbours, parties, prompts"):
+        SavedTeachers.load(folder)
+
+
 def crooked(column: str, value: int) -> DecisionTreeClassifier:
     """A tree whose first node says something that no training says."""
     model = DecisionTreeClassifier(random_state=0).fit(X, Y)
