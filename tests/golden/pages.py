@@ -53,7 +53,7 @@ class Text(HTMLParser):
         if tag in {"td", "th"} and self.lines[-1]:
             self.lines[-1] += " | "
         if named.get("role") == "img":
-            self.lines[-1] += f"[{named['aria-label']}]"
+            self.lines[-1] += f"[{named.get('aria-label', 'a drawing')}]"
         if tag == "section":
             self.lines += [f"({named.get('class', 'for all')})", ""]
 
