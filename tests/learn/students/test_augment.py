@@ -160,23 +160,39 @@ def test_an_operation_by_itself_changes_images_only_where_it_was_drawn(operation
     assert changed[on].mean() > 0.9
 
 
-def test_shades_are_what_their_names_say():
-    image = torch.tensor([[[[0.0, 0.25, 0.5, 1.0]]]])
-    on = torch.ones(1, dtype=torch.bool)
-
-    def shaded(name):
-        augment = ImageAugment(shape=(1, 1, 4), operations=(name,), n_operations=1)
-        torch.manual_seed(5)
-        return augment._shaded(image, {name: on}).flatten().numpy()
-
+@pytest.mark.parametrize("strength", [1.0, 0.4])
+def test_strong_shades_are_these_formulas_and_a_square_hole(strength):
+    """Sohn et al. 2020, table 12, with the draws in their order; values go from -2 to 6."""
+    shape, n = (2, 6, 9), 40
+    names = ("contrast", "brightness", "posterize", "solarize")
+    augment = ImageAugment(
+        shape=shape, span=(-2.0, 6.0), fill=1.0, operations=names, n_operations=3, strength=strength
+    )
+    rows = torch.rand(n, 108, generator=torch.Generator().manual_seed(2)) * 8 - 2
+    got = under(5, augment.strong, rows)
     torch.manual_seed(5)
-    reach = abs(2 * float(torch.rand(1, 1)) - 1)
-    plain = image.flatten().numpy()
-    np.testing.assert_allclose(shaded("contrast"), 0.4375 + (plain - 0.4375) * (1 - 0.95 * reach), atol=1e-6)
-    np.testing.assert_allclose(shaded("brightness"), plain * (1 - 0.95 * reach), atol=1e-6)
-    levels = round(2 ** (8 - 4 * reach)) - 1
-    np.testing.assert_allclose(shaded("posterize"), np.round(plain * levels) / levels, atol=1e-6)
-    np.testing.assert_allclose(shaded("solarize"), np.where(plain > 1 - reach, 1 - plain, plain), atol=1e-6)
+    order = torch.rand(n, 4).argsort(dim=1)
+    amount = {
+        name: (order[:, place] < 3) * (2 * torch.rand(n, 1) - 1).abs()[:, 0] * strength
+        for place, name in enumerate(names)
+    }
+    centre = torch.rand(3, n, 1)[:, :, 0]
+    for k, row in enumerate(rows):
+        unit = (row.reshape(shape) + 2) / 8
+        mean = unit.mean()
+        unit = mean + (unit - mean) * (1 - 0.95 * amount["contrast"][k])
+        unit = unit * (1 - 0.95 * amount["brightness"][k])
+        if order[k, 2] < 3:
+            levels = torch.round(2 ** (8 - 4 * amount["posterize"][k])) - 1
+            unit = torch.round(unit * levels) / levels
+        unit = torch.where(unit > 1 - amount["solarize"][k], 1 - unit, unit)
+        image = unit * 8 - 2
+        half, down, right = centre[0, k] * 0.5 * strength * 6 / 2, centre[1, k] * 6, centre[2, k] * 9
+        for y in range(6):
+            for x in range(9):
+                if abs(y + 0.5 - down) < half and abs(x + 0.5 - right) < half:
+                    image[:, y, x] = 1.0
+        torch.testing.assert_close(got[k], image.flatten(), atol=2e-5, rtol=0)
 
 
 def test_each_image_gets_as_many_operations_as_were_asked_for():

@@ -69,6 +69,42 @@ def test_auto_takes_the_student_that_predicts_held_out_answers_better():
     assert Distilled(random_state=0).fit(rows, answers, classes=range(6)).name_ == "spreading"
 
 
+def test_forty_answers_are_enough_to_choose_by_folds_and_fewer_are_spread():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(200, 30))
+    table[:, 1:] *= 50  # boosting is better
+    steps = (table[:, 0] > 0).astype(int)
+    for n_answers, name in ((39, "spreading"), (40, "boosting")):
+        answers = np.where(np.arange(200) < n_answers, steps, ABSTAIN)
+        assert Distilled(random_state=0).fit(table, answers, classes=[0, 1]).name_ == name
+
+
+@pytest.mark.parametrize(("n_classes", "rounds"), [(2, 60), (5, 24), (6, 20), (9, 20)])
+def test_boosting_grows_trees_of_depth_two_fewer_a_class_for_many(n_classes, rounds):
+    rows, labels = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % n_classes
+    trees = Distilled("boosting", random_state=4).fit(rows, labels).model_.get_params()
+    assert [trees[name] for name in ("n_estimators", "max_depth", "random_state")] == [rounds, 2, 4]
+    taught = Distilled("self-training", random_state=4).fit(rows, labels).model_.get_params()
+    assert [taught[f"estimator__{name}"] for name in ("n_estimators", "max_depth")] == [rounds, 2]
+    assert taught["threshold"] == 0.95
+
+
+@pytest.mark.parametrize(
+    ("answers", "classes", "words"),
+    [
+        ([0, 1, 3], ["a", "b", "c"], "y must hold indices of 3 classes, or -1 where unanswered"),
+        ([0, 1, -2], ["a", "b", "c"], "y must hold indices of 3 classes"),
+        ([0.0, 1.0, 2.0], ["a", "b", "c"], "y must hold indices of 3 classes"),
+        ([0, 1], ["a", "b", "c"], "y must have one label for each of 3 rows, got 2"),
+        ([-1, -1, -1], ["a", "b", "c"], "all 3 are unanswered: ask more, or lower the threshold"),
+        ([None, "-1", None], None, "all 3 are unanswered"),
+    ],
+)
+def test_answers_that_do_not_fit_are_refused(answers, classes, words):
+    with pytest.raises(ValueError, match=words):
+        Distilled().fit(np.eye(3), answers, classes=classes)
+
+
 def test_only_semi_supervised_classifiers_see_unanswered_rows():
     alone, semi_supervised = (
         Distilled(kind).fit(X, ANSWERS, classes=NAMES) for kind in (GaussianNB(), LabelSpreading())
