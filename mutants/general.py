@@ -3,10 +3,10 @@
 ``python -m mutants.general audit core/laws`` needs the extra ``mutation`` (cosmic-ray, whose operators change
 the code). A room is a folder of the package or a pattern of files, such as ``core/*.py``. All tests run once
 with coverage, which says which test reaches which line; ``--reach FILE`` keeps this record, or takes one that
-is there. Each mutant then runs in a fork of a process that has loaded the libraries: at most ``--tests`` of
-the tests that reach its line, those first which reach the fewest lines of the package. So a survivor may
-still be noticed by a test that was left out, and the share that is printed errs low. The tests that ran until
-one failed must pass on the sound sources.
+is there, without the tests that have gone since. Each mutant then runs in a fork of a process that has loaded
+the libraries: at most ``--tests`` of the tests that reach its line, those first which reach the fewest lines
+of the package. So a survivor may still be noticed by a test that was left out, and the share that is printed
+errs low. The tests that ran until one failed must pass on the sound sources.
 
 A place is a node of the syntax tree, drawn uniformly; then an operator that fits it. Files with compiled
 kernels are left out: their machine code is cached by file. A test that starts a process of its own sees the
@@ -185,6 +185,13 @@ def reach(record: Path) -> tuple[dict[Path, dict[int, set[str]]], Counter[str]]:
     return files, breadth
 
 
+def present() -> set[str]:
+    """The tests that there are now; pytest runs none of those that it is asked for where one is missing."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only"]
+    shown = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    return set(shown.stdout.splitlines())
+
+
 def reaching(path: Path, line: int, lines: dict[int, set[str]]) -> tuple[set[str], bool]:
     """The tests that reach the statement of a line, and whether it runs as the module is loaded.
 
@@ -250,7 +257,8 @@ def main(arguments: list[str]) -> int:
         parser.error(f"the package has no {', '.join(missing)}: type a folder of src/ostraka, or core/*.py")
     with tempfile.TemporaryDirectory() as folder:
         record = options.reach or Path(folder) / "reach"
-        if not record.exists():
+        there = present() if record.exists() else None
+        if there is None:
             observe(record, options.among or ["-n", "3", "--dist", "worksteal"])
         lines, breadth = reach(record)
 
@@ -258,7 +266,8 @@ def main(arguments: list[str]) -> int:
         tests, loading = reaching(mutation.path, mutation.line, lines.get(mutation.path, {}))
         earlier = Counter[str]()  # of one test with many parameters a few come first
         ranked = []
-        for test in sorted(tests, key=lambda test: (breadth[test], test)):
+        known = tests if there is None else tests & there
+        for test in sorted(known, key=lambda test: (breadth[test], test)):
             name = test.partition("[")[0]
             ranked.append((earlier[name] // _FIRST, test))
             earlier[name] += 1
