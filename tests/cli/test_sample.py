@@ -1,6 +1,7 @@
 """ostraka sample, the demo: a made-up hospital, learned from by person, and a student anybody can load."""
 
 import contextlib
+import hashlib
 import io
 import json
 import re
@@ -36,6 +37,21 @@ def test_the_command_that_it_prints_learns_at_epsilon_one_by_person(tmp_path, mo
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         exec(code_block, {})
     assert "yes" in shown.getvalue()
+
+
+def test_its_rows_are_those_of_its_seed(tmp_path):
+    digests = {}
+    for seed in (3, 4):
+        typed("sample", tmp_path / str(seed), "--rows", "100", "--seed", seed)
+        for name in ("private", "public"):
+            text = (tmp_path / str(seed) / f"{name}.csv").read_bytes()
+            digests[seed, name] = hashlib.sha256(text).hexdigest()[:16]
+            assert len(text.splitlines()) == {"private": 101, "public": 501}[name]
+    assert digests[3, "private"] == "34cb3d81b21385f7"
+    assert digests[3, "public"] == "bda9f1542340e6f1"
+    assert len(set(digests.values())) == 4
+    code, _, err = typed("sample", tmp_path / "3")
+    assert (code, "private.csv" in err) == (2, True)
 
 
 def test_the_version_names_the_commit_of_a_checkout():

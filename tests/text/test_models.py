@@ -405,6 +405,7 @@ class _Network:
         import torch
 
         assert use_cache
+        assert position_ids.min() >= 0  # places in a table
         memory = memory or _Memory()
         for name, part in (("ids", input_ids), ("positions", position_ids)):
             before = getattr(memory, name)
