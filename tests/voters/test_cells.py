@@ -7,11 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy.ndimage import affine_transform
+from sklearn.cluster import AgglomerativeClustering
 from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import adjusted_rand_score
 
 from ostraka.data.nearest import INVARIANCES, transforms
 from ostraka.voters import GraphCells, QuantileCells
+from ostraka.voters import cells as voters_cells
 from ostraka.voters.cells import affinity
 from ostraka.voters.rows import reach
 
@@ -50,7 +53,63 @@ def test_the_scale_of_an_affinity_is_the_distance_of_the_furthest_neighbour():
     np.testing.assert_allclose(similarity, np.maximum(expected, expected.T), atol=1e-8)
 
 
+def plain_graph(rows, *, n_neighbors, n_features, time):
+    """Smooth features of a graph of rows, by definition: all distances and all eigenvectors."""
+    apart = ((rows[:, None] - rows) ** 2).sum(axis=2)
+    near = np.argsort(apart + np.diag(np.full(len(rows), -1.0)), axis=1, kind="stable")[
+        :, 1 : n_neighbors + 1
+    ]
+    spread = np.sqrt(np.take_along_axis(apart, near, axis=1)[:, -1])
+    weights = np.zeros_like(apart)
+    for row, others in enumerate(near):
+        weights[row, others] = np.exp(-apart[row, others] / (spread[row] * spread[others])) + 1e-9
+    weights = np.maximum(weights, weights.T)
+    degree = weights.sum(axis=1)
+    values, vectors = np.linalg.eigh(weights / np.sqrt(np.outer(degree, degree)))
+    smooth = vectors[:, ::-1][:, :n_features] * np.exp(time * (values[::-1][:n_features] - 1) / 2)
+    return smooth / np.linalg.norm(smooth, axis=1, keepdims=True)
+
+
+def whole_rows(n, rng):
+    """Rows of whole numbers about 0 from -127 to 127, which fixed point keeps as they are."""
+    rows = rng.integers(-100, 101, size=(n // 2, 3))
+    rows[0] = [127, 5, -9]
+    return np.concatenate([rows, -rows]).astype(np.float64)
+
+
 class TestGraphCells:
+    @pytest.mark.parametrize("dense", [1000, 10])  # of more rows, some eigenvectors alone are computed
+    def test_features_are_smooth_on_the_graph_of_nearest_rows(self, dense, monkeypatch):
+        monkeypatch.setattr(voters_cells, "_DENSE", dense)
+        rows = whole_rows(60, np.random.default_rng(3))
+        cells = GraphCells(n_features=4, n_neighbors=5, time=3.0, resolution=512).fit(rows)
+        expected = plain_graph(rows, n_neighbors=5, n_features=4, time=3.0)
+        np.testing.assert_allclose(
+            np.abs(cells.features_), np.abs(expected), atol=1e-5 if dense > 60 else 1e-3
+        )
+        np.testing.assert_array_equal(cells.codebooks_[0], np.rint(cells.features_ * 512))
+        asked = np.array(
+            [[126.0, 5, -9], [1e9, 0, 0], [np.nan, 5, -9]]
+        )  # beyond is the end, no number the middle
+        ends = np.array([[126.0, 5, -9], [127, 0, 0], [0, 5, -9]])
+        nearest = ((ends[:, None] - rows) ** 2).sum(axis=2).argmin(axis=1)
+        assert cells.codes(asked)[:, 0].tolist() == nearest.tolist()
+
+    def test_cells_are_ward_clusters_and_prototypes_their_middles(self):
+        rows = whole_rows(80, np.random.default_rng(4))
+        cells = GraphCells(n_features=6, n_cells=5).fit(rows)
+        points = plain_graph(rows, n_neighbors=7, n_features=5, time=0.0)
+        labels = AgglomerativeClustering(5).fit_predict(points)
+        assert adjusted_rand_score(cells.codebooks_[0].argmax(axis=1), labels) == 1.0
+        assert cells.codebooks_[0].sum(axis=1).tolist() == [1] * 80
+        middles = [
+            np.flatnonzero(labels == k)[
+                ((points[labels == k] - points[labels == k].mean(axis=0)) ** 2).sum(axis=1).argmin()
+            ]
+            for k in range(5)
+        ]
+        assert sorted(cells.prototypes(5)) == sorted(middles)
+
     def test_many_columns_are_projected_and_still_exact(self):
         rng = np.random.default_rng(0)
         rows = rng.normal(size=(60, 500))
@@ -172,6 +231,31 @@ class TestQuantileCells:
         assert len(set(codes.tolist())) == 5
         shares = np.bincount(cells.codes(gains)[:, 0])
         assert shares.max() == 900
+
+    def test_bins_are_quantiles_that_hold_their_upper_end(self):
+        numbers = np.random.default_rng(0).permutation(100.0 + np.arange(100))
+        cells = QuantileCells(n_bins=4).fit(numbers[:, None])
+        edges = np.quantile(numbers, [0.25, 0.5, 0.75])
+        beyond = np.nextafter(edges, np.inf)
+        asked = np.array([-1e300, *edges, *beyond, 1e300, np.nan, np.inf])[:, None]
+        assert cells.codes(asked)[:, 0].tolist() == [0, 0, 1, 2, 1, 2, 3, 3, 4, 4]
+        assert cells.codebooks_[0].tolist() == np.eye(5).tolist()
+
+    @pytest.mark.parametrize(("times", "bins"), [(25, [0, 0, 0]), (26, [0, 1, 2])])
+    def test_a_value_of_more_than_its_share_of_rows_is_alone_and_others_share_what_is_left(self, times, bins):
+        numbers = np.r_[np.full(times, 50.0), np.arange(100 - times) / 100]  # all others are below
+        codes = QuantileCells(n_bins=4).fit(numbers[:, None]).codes(np.array([[40.0], [50.0], [60.0]]))[:, 0]
+        assert [sorted(set(codes.tolist())).index(code) for code in codes] == bins
+        few = QuantileCells(n_bins=4).fit(
+            np.array([[1.0], [1.0], [2.0], [3.0], [4.0]])
+        )  # fewer than bins left
+        assert few.codes(np.array([[0.9], [1.0], [1.1], [9.0]]))[:, 0].tolist() == [0, 1, 2, 2]
+
+    def test_a_category_of_the_least_number_of_rows_has_a_bin(self):
+        kinds = pa.table({"kind": ["b"] * 10 + ["a"] * 9 + ["c"] * 11 + [""] * 20})
+        cells = QuantileCells().fit(kinds)
+        asked = pa.table({"kind": ["b", "c", "a", "", None, "z"]})
+        assert cells.codes(asked)[:, 0].tolist() == [0, 1, 2, 2, 2, 2]
 
     def test_text_where_numbers_were_goes_to_the_last_bin(self):
         cells = QuantileCells(n_bins=3).fit(np.arange(30.0)[:, None])
