@@ -1,3 +1,4 @@
+import copy
 import math
 from dataclasses import dataclass, replace
 
@@ -71,6 +72,52 @@ class TestOneStep:
             run.step(np.arange(2 * n_copies))
             expected = n_copies * np.array([0.6 + 0.3, 0.8 + 0.4, 0.0]) / 10
             np.testing.assert_allclose(run.modules[0].weight.grad[0], expected, atol=1e-4)
+
+    @pytest.mark.parametrize("sigma_norms", [None, 20.0])
+    def test_is_the_noisy_sum_of_clipped_gradients_over_the_expected_rows(self, sigma_norms):
+        """Each row's gradient by torch, in double precision; the draws of the generator in their order."""
+        torch.manual_seed(0)
+        modules = [
+            torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)) for _ in "ab"
+        ]
+        modules[1][0].bias.requires_grad_(False)  # no row moves it
+        table, owners = torch.randn(300, 3), np.arange(300) % 2
+        sample = np.arange(290)
+        public = {"2.bias": torch.tensor([0.25])}
+        run = replace(
+            training(table, owners, networks=2, seed=4, sigma=1.3, sigma_norms=sigma_norms, clip=2.0),
+            modules=modules,
+            losses=lambda module, rows: module(rows)[:, 0] ** 2,
+            expected=np.array([40.0, 0.5]),
+            public_gradient=lambda _: public,
+        )
+        assert float(run.step(sample)) == 0.0
+        alone = [{}, {}]
+        for k, module in enumerate(modules):
+            exact = copy.deepcopy(module).double()
+            trained = {name: p for name, p in exact.named_parameters() if p.requires_grad}
+            for row in table[sample[owners[sample] == k]].double():
+                parts = torch.autograd.grad(exact(row[None])[0, 0] ** 2, list(trained.values()))
+                for name, part in zip(trained, parts, strict=True):
+                    alone[k].setdefault(name, []).append(part.numpy())
+            alone[k] = {name: np.array(parts) for name, parts in alone[k].items()}
+        norms = [np.sqrt(sum((p**2).reshape(len(p), -1).sum(axis=1) for p in own.values())) for own in alone]
+        rng, clip = np.random.default_rng(4), 2.0
+        rng.integers(2**63)
+        if sigma_norms is not None:  # the first of 100 bins up to which half of the noisy counts lie
+            counts, _ = np.histogram(np.minimum(np.concatenate(norms), 1.999), bins=100, range=(0, 2))
+            below = np.cumsum(counts + sigma_norms * rng.standard_normal(100))
+            clip = 0.02 * (1 + np.flatnonzero(below >= below[-1] / 2)[0])
+            assert clip < 2.0
+        for k, (own, module) in enumerate(zip(alone, modules, strict=True)):
+            for name, parameter in module.named_parameters():
+                expected = np.zeros(parameter.shape)
+                if name in own:
+                    factors = np.minimum(clip / norms[k], 1) * (1 - 1e-5)
+                    noise = 1.3 * clip * rng.standard_normal(parameter.shape)
+                    expected = (noise + np.tensordot(factors, own[name], axes=1)) / [40.0, 1.0][k]
+                expected = expected + public.get(name, torch.zeros(())).numpy()
+                np.testing.assert_allclose(parameter.grad.numpy(), expected, rtol=1e-4, atol=1e-5)
 
     def test_an_empty_sample_is_noise_for_every_network(self):
         run = training(np.ones((4, 3)), np.zeros(4, dtype=int), networks=3, sigma=1.0)
