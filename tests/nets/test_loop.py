@@ -99,6 +99,11 @@ def test_a_finished_training_is_not_done_again(tmp_path):
     first = Fitting(checkpoint=tmp_path / "line.pt")
     losses = first.run()
     again = Fitting(checkpoint=tmp_path / "line.pt")
+    content = torch.load(tmp_path / "line.pt", weights_only=True)
+    assert content.keys() == {"name", "state", "losses"}
+    assert content["name"] == "version 3, seed 7, 6 epochs of 4 steps, "  # by which earlier ones are known
+    assert content["state"].keys() == {"line", "optimizer 0"}
+    assert loop.digest("a", np.arange(3)) == "5d08907920c9b0aa"
     assert (again.run(), again.steps) == (losses, 0)
     assert again.weights() == first.weights()
 

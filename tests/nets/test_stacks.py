@@ -11,7 +11,7 @@ from torch import nn
 
 from ostraka.nets import stacks, vectorised
 from ostraka.nets.stacks import Targets, TrainedNetwork, backpropagate, predict_classes, retry_with_half
-from ostraka.nets.training import StackBatches, TrainingSet, _split
+from ostraka.nets.training import StackBatches, TrainingSet, _split, epoch_seed
 from ostraka.nets.vectorised import CannotVectoriseError, plan, train_stack
 from ostraka.networks import TorchClassifier
 
@@ -454,3 +454,37 @@ def test_what_is_held_out_is_not_learned_from():
     )
     shares = sum(shares.sum(dim=1) for _, shares in batches_of.held_batches)
     assert shares.tolist() == pytest.approx([1, 0, 1])
+
+
+def test_batches_and_weights_are_these_and_seeds_those_of_earlier_versions():
+    """An interrupted training goes on with the same rows in the same order."""
+    assert (epoch_seed(0, 0), epoch_seed(7, 3)) == (7896617691693857887, 2530781778362038830)
+    assert TrainingSet.of(np.zeros((2, 1)), np.zeros(2), random_state=5).seed == 16823399
+    batches = stacked(40, 7, 100, hold_out=True)
+    first = [0, 40, 47]
+    for number, size in enumerate((40, 7, 100)):
+        order = np.random.default_rng([number, 0, 1]).permutation(size)
+        held, learned = order[: size // 5], np.sort(order[size // 5 :])
+        assert batches.held_rows[number].tolist() == (first[number] + held).tolist()
+        n_steps, n_rows = max(1, len(learned) // 16), min(16, len(learned))
+        assert batches.steps[number] == n_steps
+        weights = [1 / n_rows] * n_rows + [0.0] * (16 - n_rows)
+        assert batches.row_weights[number].tolist() == pytest.approx(weights)
+        for epoch in range(3):
+            generator = torch.Generator().manual_seed(epoch_seed(number, epoch))
+            places = first[number] + learned[torch.randperm(len(learned), generator=generator).numpy()]
+            expected = np.resize(places, (n_steps, 16))
+            assert batches.order(number, epoch).tolist() == expected.tolist()
+            start = epoch * n_steps
+            numbers = batches.numbers(start, start + n_steps, epochs=3)[:, number]
+            assert numbers.tolist() == expected.tolist()
+        beyond = batches.numbers(3 * n_steps, 3 * n_steps + 2, epochs=3)[:, number]
+        assert set(beyond.flatten().tolist()) == {first[number] + learned[0]}  # it has finished
+    for place, (numbers, weights) in enumerate(batches.held_batches):
+        for number, size in enumerate((40, 7, 100)):
+            mine = batches.held_rows[number][16 * place :][:16]
+            assert numbers[number, : len(mine)].tolist() == mine.tolist()
+            share = [1 / (size // 5)] * len(mine) + [0.0] * (16 - len(mine))
+            assert weights[number].tolist() == pytest.approx(share)
+    assert len(batches.held_batches) == 2
+    assert batches.absent.tolist() == [[False] * 4] * 3
