@@ -208,11 +208,13 @@ def test_a_retry_after_that_says_nothing_is_passed_over(server, wait):
     assert asked(server.url) == ["echo hello"]
 
 
-def test_pauses_grow(server):
+@pytest.mark.parametrize(
+    ("pause", "pauses"), [(1.0, [1, 2, 4, 8, 16]), (20.0, [20, 40, 60, 60, 60]), (100.0, [100] * 5)]
+)
+def test_pauses_double_up_to_a_minute_and_vary_by_half(server, pause, pauses):
     server.intercept, stop = first(*[status(500)] * 5), Unhurried()
-    assert asked(server.url, stop=stop, pause=1.0, retries=5) == ["echo hello"]
-    assert all(0.5 * 2**k <= pause <= 2**k for k, pause in enumerate(stop.pauses))
-    assert len(stop.pauses) == 5
+    assert asked(server.url, stop=stop, pause=pause, retries=5) == ["echo hello"]
+    assert all(most / 2 <= pause <= most for most, pause in zip(pauses, stop.pauses, strict=True))
 
 
 def test_once_stopped_nothing_new_is_begun(server):
