@@ -48,6 +48,8 @@ def test_releases_of_another_promise_count_once_twice_or_not(tmp_path, promised,
     assert spent.epsilon == pytest.approx(steps * price)
     assert spent.delta == pytest.approx({0: 0.0, 1: 1e-6, 2: (1 + math.exp(price)) * 1e-6}[steps])
     assert account.units() == [promised]
+    file = f"{account.number}-{promised.replace(' (', '-').rstrip(')')}.sqlite"
+    assert [path.name for path in tmp_path.glob("*.sqlite")] == [file]
     but = account.spent(wanted, but="run")
     assert but.releases + but.others == 1
     assert account.spent(wanted, but="none") == spent

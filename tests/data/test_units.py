@@ -104,8 +104,12 @@ def test_what_names_no_units_is_refused(units):
         partition(units, n_teachers=1)
 
 
-@pytest.mark.parametrize("key", [b"", b"too short", b"x" * 65, "text, not bytes, of some length"])
+@pytest.mark.parametrize(
+    "key", [b"", b"short", b"short" + b"x" * 10, b"x" * 65, "text, not bytes, of some length, short"]
+)
 def test_a_key_that_cannot_be_secret_is_refused_without_showing_it(key):
+    for long in (b"x" * 16, b"x" * 64):
+        assert partition(10, n_teachers=2, key=long).n_rows == 10
     with pytest.raises(ValueError, match=r"key must be 16 to 64 bytes") as caught:
         partition(10, n_teachers=2, key=key)
     assert "short" not in str(caught.value)

@@ -5,7 +5,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from ostraka.synth import Schema
-from ostraka.synth.compare import _near, _scored, _tables, compared
+from ostraka.synth.compare import _learned, _near, _scored, _tables, compared
 
 SCHEMA = Schema.from_dict(
     {
@@ -81,6 +81,61 @@ def test_the_auc_of_two_classes_is_the_usual_one():
     model = HistGradientBoostingClassifier(random_state=0, max_iter=50, early_stopping=False)
     chance = model.fit(train[:, :2], train[:, 2]).predict_proba(test[:, :2])[:, 1]
     assert _scored(train, test, 2)["auc"] == pytest.approx(roc_auc_score(test[:, 2], chance))
+
+
+@pytest.mark.parametrize("n", [79, 80, 81, 400])
+def test_models_of_half_of_the_rows_and_of_the_copy_are_measured_on_the_other_half(n):
+    real, copy = rows(n), rows(n, seed=1)
+    learned = _learned(real, copy, 2, np.random.default_rng(3))
+    if n < 80:
+        assert learned is None
+        return
+    order = np.random.default_rng(3).permutation(n)
+    first, test = real[order[: n // 2]], real[order[n // 2 :]]
+    assert learned["original"] == _scored(first, test, 2)
+    assert learned["copy"] == _scored(copy[: n // 2], test, 2)
+    majority = np.bincount(first[:, 2]).argmax()
+    assert learned["majority"] == np.mean(test[:, 2] == majority)
+    assert learned["n_test"] == n - n // 2
+    model = HistGradientBoostingClassifier(random_state=0, max_iter=50, early_stopping=False)
+    fitted = model.fit(first[:, :2], first[:, 2])
+    assert learned["original"]["accuracy"] == fitted.score(test[:, :2], test[:, 2])
+    one_class = np.column_stack([real[:, :2], np.zeros(n, dtype=int)])
+    assert _learned(one_class, copy, 2, np.random.default_rng(3)) is None
+    assert _learned(real, one_class, 2, np.random.default_rng(3)) is None
+
+
+def test_of_many_classes_the_area_is_the_mean_of_each_by_its_size():
+    train, test = rows(300), rows(300, seed=5)
+    test = test[test[:, 0] != 2]  # a class that no row of the test has
+    model = HistGradientBoostingClassifier(random_state=0, max_iter=50, early_stopping=False)
+    chances = model.fit(train[:, 1:], train[:, 0]).predict_proba(test[:, 1:])
+    sizes = [(test[:, 0] == k).sum() for k in (0, 1)]
+    areas = [roc_auc_score(test[:, 0] == k, chances[:, k]) for k in (0, 1)]
+    assert _scored(train, test, 0)["auc"] == pytest.approx(np.average(areas, weights=sizes))
+    assert _scored(train, test[test[:, 0] == 1], 0)["auc"] == 0.5
+
+
+def test_the_record_of_a_comparison_has_shares_of_both():
+    real, copy = rows(200), rows(100, seed=1)
+    record = compared(SCHEMA, real, copy, target=None)
+    assert (record["n_real"], record["n_copy"], record["learned"]) == (200, 100, None)
+    for j, (name, size) in enumerate((("a", 3), ("b", 3), ("c", 2))):
+        shares = [np.bincount(part[:, j], minlength=size) / len(part) for part in (real, copy)]
+        column = record["columns"][j]
+        assert (column["name"], column["real"], column["copy"]) == (
+            name,
+            *(share.tolist() for share in shares),
+        )
+        assert column["apart"] == pytest.approx(np.abs(shares[0] - shares[1]).sum() / 2)
+    assert [far["n_columns"] for far in record["tables"]] == [2, 3]
+    assert (record["near"]["n_asked"], record["near"]["n_among"]) == (100, 100)
+    many = np.random.default_rng(0).integers(0, 2, (50, 16))
+    drawn = _tables((2,) * 16, many, many, 2, np.random.default_rng(0))
+    assert (drawn["n_tables"], drawn["of"], drawn["copy"]) == (100, 120, 0.0)
+    for few in (many[:0], many):
+        assert _tables((2,) * 16, few, many[:0], 2, np.random.default_rng(0)) is None
+    assert _tables((2,), many, many, 2, np.random.default_rng(0)) is None
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
