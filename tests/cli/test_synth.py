@@ -1,6 +1,7 @@
 import json
 import re
 import stat
+import tomllib
 from unittest.mock import Mock
 
 import numpy as np
@@ -10,7 +11,7 @@ from ostraka.ledger import Ledger
 from ostraka.report.page import at_most, of_table
 from ostraka.result import Result
 from ostraka.synth import Schema, TableGenerator
-from ostraka.synth.cli import page, sizes_of_tables
+from ostraka.synth.cli import _Request, page, sizes_of_tables
 from ostraka.text import TokenDraw
 from tests.cli.terminal import typed
 
@@ -152,6 +153,37 @@ def test_rows_of_persons_are_written_in_order(folder):
     assert np.mean([line[1] == "2" for line in lines[1:]]) == pytest.approx(0.5, abs=0.1)
     synth("sample", folder / "run", "--rows", "3", "--out", folder / "more.csv")
     assert (folder / "more.csv").read_text().splitlines()[0] == "who,place,smokes,age"
+    settings = json.loads((folder / "run" / "result.json").read_text())["settings"]
+    assert (settings["longest"], settings["n_columns"], settings["unit"]) == (3, 2, "person")
+    names = {name for names in settings["tables"] for name in names}
+    assert names == {"smokes", "age", "number of rows", "next smokes", "next age", "rows that follow"}
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        (("--order", "when"), {"longest": 20, "constant": (), "order": "when"}),
+        (("--order", "age", "--longest", "2"), {"longest": 2, "constant": (), "order": "place"}),
+        (
+            ("--order", "when", "--constant", "smokes"),
+            {"longest": 20, "constant": ("smokes",), "order": "when"},
+        ),
+    ],
+)
+def test_options_of_rows_in_order_are_those_of_the_generator(options, settings):
+    how = dict(zip(options[::2], options[1::2], strict=True))
+    request = _Request(
+        None,
+        "auto",
+        "who",
+        how["--order"],
+        int(how["--longest"]) if "--longest" in how else None,
+        (how["--constant"],) if "--constant" in how else (),
+    )
+    made = request.generator(Schema.from_dict(tomllib.loads(SCHEMA)), epsilon=3.0, delta=1e-6)
+    got = {name: getattr(made, name) for name in settings}
+    assert got == settings
+    assert (made.person, made.epsilon, made.delta) == ("who", 3.0, 1e-6)
 
 
 def test_a_schema_of_too_many_categories_is_refused_before_anything_is_charged(folder):

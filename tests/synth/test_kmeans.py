@@ -12,6 +12,7 @@ from ostraka.synth.clusters import (
     Found,
     NoisyLloyd,
     denoised,
+    noisy_clip,
     random_features,
     refilled,
 )
@@ -154,6 +155,11 @@ def test_the_clip_is_near_the_wanted_quantile_and_noisy():
     mechanism = lloyd(n_features=10, sigma_norms=5.0)
     clip = mechanism._clip(X, np.ones(len(X)), np.random.default_rng(0))
     assert np.mean(np.linalg.norm(X, axis=1) <= clip) == pytest.approx(0.75, abs=0.05)
+    shares = np.random.default_rng(1).choice([1.0, 0.25], 5000)
+    for scale in (1e-9, 1.0, 3.0, 1e6):  # hardly any noise: the end of a bin, and of the last one at most
+        for longest in (1.0, 7.0):
+            got = noisy_clip(scale * X, shares, longest=longest, sigma=1e-3, rng=np.random.default_rng(0))
+            assert got == pytest.approx(quantile_clip(scale * X, shares, longest))
 
 
 class TestPersons:
