@@ -159,6 +159,7 @@ def test_the_room_for_noise_is_forty_deviations_of_every_share():
         ({"most": 101}, "least must be above"),
         ({"colluding": 0.3}, "least must be above"),
         ({"noise": "keepers"}, "noise"),
+        ({"honest": 2}, "honest must be at most the number of keepers"),
         ({"sigma": 1000.0, "least": 1_001, "most": 10_000}, r"2\^31"),  # sums that do not fit
     ],
 )

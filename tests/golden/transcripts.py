@@ -291,6 +291,7 @@ CASES: dict[str, Callable[[], str]] = {
         "collect new d --question Q --clients 90 --range 0:9 --encoding sum:0:3",
         "collect simulate a/task.json --clients 300 --out a.json",
         "collect simulate choices.json --values answers.json --out b.json --json",
+        "collect simulate cells.json --values answers.json --out n.json --json",
         "collect simulate choices.json --values german.json --out c.json",
         "collect simulate choices.json --values me --out c.json",
         "collect export a/task.json --leader https://a.example --helper https://b.example",
