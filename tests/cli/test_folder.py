@@ -148,6 +148,8 @@ def test_what_tables_hold_is_known_by_a_digest_under_the_secret_of_the_folder(tm
     assert len(secret) == 32
     assert _folder.name_of(run) == _folder.begun(run) == digest(b"name of the run")[:16]
     assert _folder.begun(tmp_path) is None
+    assert len(_folder.name_of(tmp_path)) == 16  # of a run whose name is wanted before its plan is written
+    assert len((tmp_path / "ledger.sqlite.secret").read_bytes()) == 32
     modes = {path.name: path.stat().st_mode & 0o777 for path in run.iterdir()}
     assert modes == {"plan.json": 0o600, "ledger.sqlite.secret": 0o600}
     (run / "plan.json").rename(run / ".plan.json.new")  # interrupted before it was written: taken again
