@@ -7,12 +7,15 @@ import pytest
 from scipy.stats import chi2
 
 from ostraka import Budget, Ledger, release
-from ostraka.collect import Client, Histogram, Keeper, Tally
+from ostraka.collect import Client, Histogram, Keeper, Tally, Task, Tree, results
 from ostraka.collect import messages as _reports
+from ostraka.collect.plan import fanout_for, simulated
 from ostraka.core.mechanisms.skellam import skellam
+from ostraka.secure.agreement import canonical
 from ostraka.secure.keys import Identity, exchange_key, new_secret
 from ostraka.secure.log import LogError
 from ostraka.secure.rounds import PartyError
+from ostraka.secure.wire import PartyServer
 from tests.false_alarm import FALSE_ALARM, looks_uniform
 
 
@@ -382,3 +385,54 @@ def test_files_of_earlier_versions_are_refused_with_what_to_do(keeper_round, tmp
 def test_the_noise_is_drawn_from_the_operating_system(monkeypatch):
     monkeypatch.setattr("os.urandom", lambda size: b"\x80" * size)
     assert not skellam(4.0, (8,)).any()
+
+
+def test_roles_are_those_that_the_task_names(keeper_round):
+    exchange = keeper_round(rounds=2)
+    stranger = Identity.fresh()
+    with pytest.raises(ValueError, match="names another tally than this identity"):
+        Tally(exchange.task, stranger, keepers=exchange.keepers)
+    for keepers in ((), exchange.keepers[:1], [*exchange.keepers, exchange.keepers[0]]):
+        with pytest.raises(ValueError, match=f"keepers must be the 2 of the task, got {len(keepers)}"):
+            Tally(exchange.task, exchange.me, keepers=keepers)
+    with pytest.raises(ValueError, match="does not name this keeper"):
+        Keeper(exchange.task, stranger)
+    with pytest.raises(ValueError, match="trusts keepers, not clients: use report"):
+        Client(exchange.task).join()
+    with pytest.raises(ValueError, match="it has one exchange only"):
+        exchange.tally.advance()
+    assert [repr(role) for role in (exchange.keepers[0], Client(exchange.task, round=1))] == [
+        f"Keeper(name={exchange.task.keepers[0][:16]!r})",
+        f"Client(task={exchange.task.sha256[:16]!r}, round=1)",
+    ]
+
+
+def test_a_notice_is_of_the_task_that_was_asked_for(keeper_round):
+    exchange = keeper_round()
+    exchange.tally.announce(spent=0.25, budget=1.0, result={"value": 3})
+    with PartyServer(exchange.tally, pages=exchange.tally.pages) as server:
+        assert results(server.url, sha256=exchange.task.sha256) == {
+            "task": exchange.task.sha256, "round": 0, "spent": 0.25, "budget": 1.0, "result": {"value": 3},
+        }  # fmt: skip
+        words = {"task": "0" * 64, "round": 0, "spent": 0.25, "budget": 1.0, "result": None}
+        exchange.tally._notice = exchange.me.seal("notice", canonical(words).encode())
+        with pytest.raises(ValueError, match="the notice is for another task"):
+            results(server.url)
+
+
+@pytest.mark.parametrize(
+    ("high", "fanout"), [(30, 6), (241, 7), (1000, 12), (2**16, 11), (2**16 + 1, 10), (10**6, 10)]
+)
+def test_the_fanout_for_ranks_is_what_it_was(high, fanout):
+    """Regression values, but for wide ranges, which have ten."""
+    assert (fanout_for(0, high), fanout_for(-5, high - 5)) == (fanout, fanout)
+
+
+def test_a_trial_enrols_its_own_people():
+    keys = [Keeper.key(Identity.fresh()) for _ in range(2)]
+    office = Identity.fresh().public_key
+    task = Task(Tree(0, 20), sigma=4.0, tally="ab" * 32, keepers=keys, enrolment=office, noise="tally")
+    tally, sums = simulated(task, [3, 4, 4])
+    plain = sum(task.encoding.encode(value).astype(int) for value in (3, 4, 4))
+    assert (tally.n_clients, sums.open().tolist()) == (3, plain.tolist())
+    assert tally.task.enrolment not in {None, office}

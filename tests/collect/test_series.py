@@ -190,6 +190,40 @@ def test_a_round_begins_when_it_is_due_and_ends_when_the_next_is(tmp_path, monke
     assert seen == [(1175.0, min(25.0, seconds or EVERY)), (1200.0, seconds or EVERY)]
 
 
+def test_keepers_out_of_reach_are_asked_until_the_next_round_is_due(tmp_path, monkeypatch):
+    collection, close, calls = Hourly(tmp_path, rounds=3), Series.close, []
+    collection.report(monkeypatch)
+
+    def failing(series, tally):
+        calls.append((tally.round, round(collection.clock.now - 1000, 6)))
+        if tally.round == 1 or (tally.round == 0 and len(calls) < 3):
+            raise PartyError("gone", code="unreachable")
+        if tally.round == 2:
+            raise PartyError("no", code="refused")
+        return close(series, tally)
+
+    monkeypatch.setattr(Series, "close", failing)
+    collection.run()
+    assert collection.series.outcomes == ["released", "failed", "failed"]
+    first, second = ([now for number, now in calls if number == which] for which in (0, 1))
+    assert first == [1.0, 1.2, 1.4]
+    np.testing.assert_allclose(np.diff(second), 0.2)
+    assert (second[0], 200.0 <= second[-1] < 200.3) == (101.0, True)
+    assert [number for number, _ in calls].count(2) == 1
+
+
+def test_a_round_whose_exchanges_fail_is_said_to_have_failed(tmp_path, monkeypatch):
+    collection = Hourly(tmp_path, rounds=2)
+
+    def nobody(tally, **_):
+        raise PartyError("nobody", code="unreachable")
+
+    monkeypatch.setattr("ostraka.collect.tally.run_exchanges", nobody)
+    collection.run()
+    assert collection.series.outcomes == ["failed", "failed"]
+    assert repr(collection.series) == f"Series(task={collection.task.sha256[:16]!r})"
+
+
 class Stages:
     """A tally whose exchanges have so many answers, one more at each look, and time that passes by steps."""
 

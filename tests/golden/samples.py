@@ -156,6 +156,7 @@ COLLECTED = {
     "two questions": collected(_PARTS, [30, 70, 40, 45, 15], people=100),
     "a map": collected(_GRID, summed(_GRID, _PLACES, 1), people=11, simulation=True),
     "a number": collected(_SUM, summed(_SUM, [3, 4, 8]), people=3),
+    "a vague number": collected(_SUM, summed(_SUM, [3, 4, 8]), people=3, variance=9e4),
     "vectors": collected(_VECTOR, summed(_VECTOR, [np.arange(45) % 3] * 6, 3), people=6, question=None),
     "baskets": collected(_PAIRS, summed(_PAIRS, _BASKETS, 1), people=160),
 }
