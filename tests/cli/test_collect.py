@@ -1,5 +1,6 @@
 """ostraka collect: every role a verb of its own over HTTP, and a plan before it."""
 
+import gc
 import json
 import math
 import re
@@ -58,6 +59,8 @@ def test_a_round_with_keepers_each_role_a_verb(start, tmp_path):
     )  # fmt: skip
     url = tally.url
     agreed = Task.from_json(task.read_text()).sha256
+    notice = _network.results(url, sha256=agreed)
+    assert (notice["spent"], notice["budget"], notice["result"]) == (0.0, 21.0, None)
     with pytest.raises(ValueError, match="another task"):
         _network.send(url, 3, sha256="0" * 64)
     sent = collect("send", url, "3", "--sha256", agreed, "--folder", tmp_path / "client", "--budget", 20.5)
@@ -120,6 +123,14 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
     )  # fmt: skip
     assert (again.code, "released before" in again.err) == (0, True), again.err
     assert json.loads((tmp_path / "sums.json").read_text()) == record
+    folder = ("--identity", tmp_path / "me", "--folder", tmp_path / "t", "--epsilon", 50)
+    folder += ("--clients", 9, "--seconds", 0.1)
+    gc.collect()  # as if its process had ended
+    printed = collect("tally", tmp_path / "task.json", *folder, "--json")
+    assert (json.loads(printed.out), printed.err.startswith("http://127.0.0.1:")) == (record, True)
+    gc.collect()
+    address, line = collect("tally", tmp_path / "task.json", *folder).out.splitlines()
+    assert (json.loads(line), address.startswith("http://127.0.0.1:")) == (record, True)
 
 
 def test_a_series_is_paid_for_as_its_question_says_and_ends_with_what_became_of_each_round(
