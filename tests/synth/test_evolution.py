@@ -1,3 +1,6 @@
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,6 +8,7 @@ from ostraka import BudgetExceeded
 from ostraka.mechanisms import NoisyCounts
 from ostraka.synth import Evolution
 from ostraka.synth import fitting as _fitting
+from ostraka.synth.evolution import NearestVotes, weights_of
 
 WORDS = np.array(["aa", "ab", "ba", "ac", "bb", "cc"])
 
@@ -141,3 +145,74 @@ def test_rows_that_share_a_vote_are_refused():
     for use in (mechanism.uses, lambda rows: mechanism.release(rows, rng=np.random.default_rng(0))):
         with pytest.raises(ValueError, match="share of 1"):
             use(eight)
+
+
+@pytest.mark.parametrize("n_candidates", [1, 2, 5, 8])
+def test_half_of_the_next_candidates_are_those_with_most_votes_and_winners_are_varied(n_candidates):
+    candidates = np.arange(2.0 * n_candidates).reshape(n_candidates, 2)
+    votes = np.array([9, 0, 30, 2, 30, 1, 0, 3])[:n_candidates]
+    parents = []
+
+    def vary(winners, rng):
+        parents.extend(winners.tolist())
+        return winners + 100
+
+    mechanism = NearestVotes(
+        n_candidates=n_candidates,
+        n_rounds=3,
+        sigma=1.0,
+        seed=0,
+        candidates=candidates,
+        vary=vary,
+        embed=np.asarray,
+    )
+    weights = np.maximum(votes - 2.0, 0)  # two standard deviations of noise
+    np.testing.assert_array_equal(weights_of(votes, sigma=1.0), weights)
+    assert weights_of(np.array([2, 1, -7]), sigma=1.0).tolist() == [1.0, 1.0, 1.0]
+    got = mechanism._next(candidates, votes, np.random.default_rng(0))
+    n_best = min(math.ceil(n_candidates / 2), int((weights > 0).sum()))
+    best = sorted(range(n_candidates), key=lambda k: (-weights[k], k))[:n_best]
+    np.testing.assert_array_equal(got[:n_best], candidates[best])
+    chosen = np.random.default_rng(0).choice(n_candidates, n_candidates - n_best, p=weights / weights.sum())
+    np.testing.assert_array_equal(got[n_best:], candidates[chosen] + 100)
+    assert parents == candidates[chosen].tolist()
+    other = replace(mechanism, candidates=candidates + 1, vary=steps, embed=list)
+    assert mechanism == other  # a record names them otherwise
+    assert (
+        repr(mechanism)
+        == repr(other)
+        == (f"NearestVotes(n_candidates={n_candidates}, n_rounds=3, sigma=1.0, seed=0)")
+    )
+
+
+def test_with_hardly_any_noise_votes_are_those_of_the_nearest_round_by_round():
+    X, first = blobs(500), np.random.default_rng(3).normal(0, 2, (7, 2))
+    mechanism = NearestVotes(
+        n_candidates=7, n_rounds=3, sigma=1e-3, seed=5, candidates=first, vary=steps, embed=np.asarray
+    )
+    private = _fitting.private_rows(X.astype(np.float32), np.zeros(500), None, rng=None)
+    assert mechanism.uses(private) == 1
+    one, n_rounds = mechanism.turns
+    assert (one.n_rounds, n_rounds) == (1, 3)
+    released = mechanism.release(private, rng=np.random.default_rng(0))
+    public, candidates = np.random.default_rng(5), first
+    for turn in range(3):
+        near = ((X[:, None] - candidates[None]) ** 2).sum(axis=2).argmin(axis=1)
+        votes = np.bincount(near, minlength=7)
+        if turn < 2:
+            candidates = mechanism._next(candidates, votes, public)
+    np.testing.assert_array_equal(released["votes"], votes)
+    np.testing.assert_allclose(released["candidates"], candidates)
+
+
+def test_the_noise_is_the_least_of_the_price():
+    for epsilon in (0.5, 4.0):
+        mechanism = Evolution(np.eye(2), vary=steps, n_rounds=7, epsilon=epsilon).mechanism()
+        assert (
+            mechanism.curve().epsilon(1e-5)
+            <= epsilon
+            < replace(mechanism, sigma=mechanism.sigma * 0.9995).curve().epsilon(1e-5)
+        )
+    for wrong in (np.zeros(()), np.zeros((0, 2)), np.array([{}])):
+        with pytest.raises(ValueError, match="candidates must be public rows or texts, one or more"):
+            Evolution(wrong, vary=steps).mechanism()
