@@ -1,10 +1,15 @@
 """Budgets of tables as a reading of what was charged; digests; what guards see."""
 
+import gzip
+import hashlib
 import json
 import math
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from ostraka import GNMax
 from ostraka.data import budgets, guards
@@ -133,3 +138,37 @@ def test_digests_of_columns_mix_every_bit_and_equal_numbers_alike():
         z = mixer[-1]
         mixer.append((z ^ (z >> shift)) * factor % 2**64)
     assert int(digests[0]) == mixer[-1]
+
+
+def test_digests_that_are_kept_are_those_of_every_later_version(tmp_path):
+    """Of lines, people and rows of numbers a keyed BLAKE2b; of cells as they were first recorded."""
+    folder, key = tmp_path / "kept", bytes(range(32))
+    folder.mkdir()
+    (folder / "secret").write_bytes(key)
+    lines = b" a,b\n1,x \r\n2,y\n\n1,x"
+    (tmp_path / "a.csv").write_bytes(lines)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(lines))
+    frame = pd.DataFrame({"b": ["x", "y", None], "a": [1.0, -0.0, float("nan")], "n": [1, 2, 3]})
+    parquet.write_table(pa.Table.from_pandas(frame), tmp_path / "a.parquet")
+    numbers = np.arange(6.0).reshape(3, 2)
+    np.savez(tmp_path / "a.npz", y=np.arange(3), X=numbers)
+
+    def kept(path=None, people=None, rows=None):
+        number = Tables(folder).account(path, people, rows=rows).number
+        record = json.loads((folder / f"{number}.json").read_text())
+        (folder / f"{number}.json").unlink()
+        assert (record["version"], record["digests"]) == (1, 2)
+        return record
+
+    def keyed(texts):
+        digests = {hashlib.blake2b(text, key=key, digest_size=8).digest() for text in texts}
+        return sorted(int.from_bytes(digest) for digest in digests)
+
+    for name in ("a.csv", "a.csv.gz"):
+        assert kept(tmp_path / name)["rows"] == keyed([b"a,b", b"1,x", b"2,y", b""])
+    for record in (kept(tmp_path / "a.npz"), kept(rows=numbers)):
+        assert record["rows"] == keyed(row.tobytes() for row in numbers)
+    assert kept(people=["ann", "7.0", "ann"], rows=numbers)["people"] == keyed([b"ann", b"7"])
+    assert "people" not in kept(rows=numbers)
+    for record in (kept(tmp_path / "a.parquet"), kept(rows=frame)):
+        assert record["rows"] == [0x4B3CA100843585CF, 0xC4C3CF4DA96B75C2, 0xF055E62E0822C4FF]
