@@ -196,6 +196,16 @@ def test_the_room_of_the_first_word_alone_is_loaded(words, verb, monkeypatch):
     assert list(command("ledger").commands) == ["ledger"]
 
 
+@pytest.mark.parametrize(
+    ("words", "start"), [(["--version"], "ostraka "), ([], "Usage: ostraka [OPTIONS]"), (["-h"], "Usage: ")]
+)
+def test_what_a_shell_hands_over_is_read_without_the_name_of_the_program(words, start, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["ostraka", *words])
+    with pytest.raises(SystemExit) as ending:
+        ostraka.cli.main()
+    assert (ending.value.code, capsys.readouterr().out.startswith(start)) == (0, True)
+
+
 @pytest.mark.parametrize("end", [".", "!", "?", "'", ""])
 def test_a_message_ends_as_a_sentence(end, monkeypatch):
     monkeypatch.setattr(ostraka.cli, "_run", lambda _: (1, f"no{end}"))

@@ -401,6 +401,13 @@ def test_roles_are_those_that_the_task_names(keeper_round):
         Client(exchange.task).join()
     with pytest.raises(ValueError, match="it has one exchange only"):
         exchange.tally.advance()
+    exchange.send(1, 2)
+    tally = exchange.tally
+    assert (tally.stage, tally.progress, tally.n_clients, tally.n_survivors, tally.n_refused) == (
+        "report", (2, 1_000_000), 2, 2, 0,
+    )  # fmt: skip
+    assert tally.most_bytes == len(Client(exchange.task).report(3))
+    assert sorted(tally.answers) == ["/v1/notice", "/v1/report"]
     assert [repr(role) for role in (exchange.keepers[0], Client(exchange.task, round=1))] == [
         f"Keeper(name={exchange.task.keepers[0][:16]!r})",
         f"Client(task={exchange.task.sha256[:16]!r}, round=1)",
