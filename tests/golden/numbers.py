@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction  # noqa: F401
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from sklearn.datasets import make_moons
@@ -241,6 +242,20 @@ def history(**rule):
         ]
         told += [[a.name, a.cap, a.spent, a.left] for a in ledger.accounts()]
         return told
+
+
+def in_a_row(n_charges, **rule):
+    """What a ledger at one moment says of one price that is charged again and again."""
+    price, settings = GNMax(sigma=40.0), {"budget": Budget(epsilon=1.0, delta=1e-5, **rule), "secret": KEY}  # noqa: F405
+    with mock.patch("time.time", return_value=1e6), Ledger(":memory:", **settings) as ledger:
+        for step in range(n_charges):
+            ledger.charge(price, uses=1 + step % 2, unit="row", simulation=False)
+            if step % 9 == 5:
+                ledger.note(f"step {step}", by="olga")
+        seen = [[e.seq, e.kind, e.key, e.at, e.epsilon_after] for e in ledger.entries()]
+        facts = ledger.count(), ledger.kinds(), ledger.unit, ledger.simulation, ledger.left()
+        most = [ledger.uses_left(mechanism) for mechanism in (price, SkellamMax(sigma=9.0))]  # noqa: F405
+        return [*seen, *facts, *most, repr(ledger.outlook()), ledger.entry_of(ledger.notes()[1].key).seq]
 
 
 def drawn(mechanism, values, seed=0, **changes):

@@ -192,3 +192,11 @@ def test_hardly_any_effect_still_costs_what_it_costs(shift):
         assert 0.636 <= price("gaussian", shift, order) / small <= 1 + 1e-12
         assert 0.666 <= price("laplace", shift, order) / small <= 1 + 1e-12
         assert 0.318 <= price("every", shift, order) / small <= 1 + 1e-12
+
+
+def test_what_an_exponential_has_beyond_its_line_loses_no_digits():
+    x = np.array([0.00999, -0.00999, 3e-4, -1e-9, 0.5, -0.5])
+    with mp.workdps(60):
+        for value, at in zip(_tight._beyond_linear(x), x.tolist(), strict=True):
+            exact = mp.exp(at) - 1 - mp.mpf(at)
+            assert abs(value / exact - 1) < 1e-15
