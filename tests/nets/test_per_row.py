@@ -1,5 +1,8 @@
 """Norms and clipped sums of the gradients of rows, against gradients computed one row at a time."""
 
+import math
+from fractions import Fraction
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -199,3 +202,45 @@ def test_a_row_has_one_gradient_whatever_rows_stand_beside_it(name):
     hostile = many.clone()
     hostile[::2] = torch.inf
     assert torch.equal(per_row.row_gradients(module, losses, hostile).norms[1::2], norms[1::2])
+
+
+def whole(numbers, bits):
+    """Whole numbers of so many bits, and their unit: a power of two that the largest of them sets."""
+    exponent = max(math.frexp(max(map(abs, numbers)))[1], -90)
+    unit = Fraction(2) ** (exponent - bits)
+    return [round(Fraction(number) / unit) for number in numbers], unit
+
+
+def products(rows, matrix):
+    """Rows times a matrix with the whole numbers of Python, which no sum rounds."""
+    n, width = matrix.shape
+    entries, unit = whole(matrix.flatten().tolist(), 31 - math.ceil(math.log2(max(n, 2))))
+    found = []
+    for row in rows.tolist():
+        numbers, of_row = whole(row, 22)
+        sums = [sum(numbers[i] * entries[i * width + j] for i in range(n)) for j in range(width)]
+        found.append([float(total * unit * of_row) for total in sums])
+    return torch.tensor(found, dtype=torch.float64).float()
+
+
+@pytest.mark.parametrize("n_inputs", [1, 2, 5, 64, 65, 3000])
+def test_products_of_linear_layers_are_those_of_whole_numbers_of_any_length(n_inputs):
+    """The slopes of squares are twice the outputs, and the sum of one row's slopes is that of its bias."""
+    generator = torch.Generator().manual_seed(n_inputs)
+    layer, last = nn.Linear(n_inputs, 3), nn.Linear(3, 2)
+    rows = torch.randn(5, n_inputs, generator=generator) * 2.0 ** torch.tensor([[0], [-40], [-95], [9], [3]])
+    rows[4] = torch.randn(n_inputs, generator=generator).exp() ** 8
+    with torch.no_grad():
+        for parameter in (*layer.parameters(), *last.parameters()):
+            scale = 2.0 ** torch.randint(-14, 1, parameter.shape, generator=generator)
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
+        layer.bias[0] = 0.0  # so that products of tiny rows are seen
+    sums = per_row.row_gradients(nn.Sequential(layer, last), squares, rows).weighted_sum
+    hidden = products(rows, layer.weight.T) + layer.bias
+    slope = 2 * (products(hidden, last.weight.T) + last.bias)
+    back = products(slope, last.weight)
+    for row, weights in enumerate(torch.eye(5)):
+        gradients = sums(weights)
+        assert torch.equal(gradients["1.bias"].float(), slope[row])
+        assert torch.equal(gradients["0.bias"].float(), back[row])
+        assert torch.equal(gradients["1.weight"], torch.outer(slope[row].double(), hidden[row].double()))
