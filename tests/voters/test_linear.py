@@ -223,11 +223,12 @@ def test_scores_of_another_form_are_not_stacked(estimator):
     assert linear(ensemble) is None
 
 
-def test_a_model_with_other_settings_is_asked_alone():
+@pytest.mark.parametrize("threshold", [0.5, -0.5])
+def test_a_model_with_other_settings_is_asked_alone(threshold):
     rng = np.random.default_rng(9)
     X, y = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
     ensemble = TeacherEnsemble(BernoulliNB(), n_teachers=5, n_jobs=1).fit(X, y, classes=[0, 1])
-    ensemble.teachers_[3].model.binarize = 0.5
+    ensemble.teachers_[3].model.binarize = threshold
     together = linear(ensemble)
     alone = alone_in(together)
     np.testing.assert_array_equal(together.counts(X[:20]), one_by_one(ensemble, X[:20]))
