@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import datetime as dt
 import hmac
 import json
 import time
@@ -140,31 +141,79 @@ def test_a_provider_that_cannot_be_believed_is_refused_at_the_start(tmp_path, pr
             Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(tmp_path / "jwks.json"))
 
 
-def test_keys_that_were_changed_are_read_again_and_after_a_day_without_a_provider_none_counts(
-    tmp_path, monkeypatch
+class Clock:
+    """Stands for the modules time and asyncio: a pause takes no time, and may have a consequence."""
+
+    def __init__(self, then):
+        self.now, self.then = 1000.0, then
+
+    def monotonic(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        self.now += seconds
+        self.then(self.now - 1000.0)
+
+    async def to_thread(self, function):
+        function()
+
+
+def test_keys_are_read_each_five_minutes_or_soon_and_after_a_day_without_a_provider_none_counts(
+    tmp_path, monkeypatch, caplog
 ):
     provider = Provider(tmp_path)
     provider.write("ES256")
+    old, fresh = provider.token(name="ES256").encode(), provider.token(name="EdDSA").encode()
+    reads = []
+
+    def then(seconds):
+        if seconds == 304:
+            assert tokens.subject(old) == SUBJECTS["olga"]
+            provider.write("EdDSA")
+            assert (
+                tokens.subject(fresh) is None
+            )  # so that the keys are read as soon as ten seconds have passed
+        elif seconds == 311:
+            assert tokens.subject(fresh) == SUBJECTS["olga"]
+            provider.file.unlink()
+        elif seconds == 640:
+            raise asyncio.CancelledError
+
+    clock = Clock(then)
+    for module in ("time", "asyncio"):
+        monkeypatch.setattr(f"ostraka.serve.oidc.{module}", clock)
     tokens = Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(provider.file))
-    fresh = provider.token(name="EdDSA").encode()
-    assert tokens.subject(fresh) is None
-    provider.write("EdDSA")
-    monkeypatch.setattr("ostraka.serve.oidc._AGAIN", 0.0)
-
-    async def renewed():
-        task = asyncio.create_task(tokens.keep_up())
-        for _ in range(200):
-            await asyncio.sleep(0.01)
-            if tokens.subject(fresh):
-                break
-        task.cancel()
-
-    monkeypatch.setattr("ostraka.serve.oidc._LOOK", 0.01)
-    asyncio.run(renewed())
+    refresh = tokens.refresh
+    monkeypatch.setattr(tokens, "refresh", lambda: (reads.append(clock.now - 1000.0), refresh()))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(tokens.keep_up())
+    assert reads == [300, 310, 610, 620, 630]
+    warning = (
+        "the keys of the provider of owners' tokens cannot be read (FileNotFoundError): the old ones stay"
+    )
+    assert [(record.getMessage(), record.event) for record in caplog.records] == [
+        (warning, "provider.unavailable")
+    ] * 3
+    assert tokens.subject(old) is None, "its key has ended"
+    clock.now = 1310.0 + 86_400.0
     assert tokens.subject(fresh) == SUBJECTS["olga"]
-    assert tokens.subject(provider.token(name="ES256").encode()) is None, "its key has ended"
-    monkeypatch.setattr("ostraka.serve.oidc._LONGEST", -1.0)
+    clock.now += 0.5
     assert tokens.subject(fresh) is None
+
+
+def test_clocks_may_differ_by_thirty_seconds(provider, tokens, monkeypatch):
+    now = int(time.time())
+
+    class Stopped(dt.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls.fromtimestamp(now, tz)
+
+    monkeypatch.setattr("jwt.api_jwt.datetime", Stopped)
+    for claim, seconds in (("exp", -29), ("nbf", 30), ("iat", 30)):
+        assert tokens.subject(provider.token(**{claim: now + seconds}).encode()) == SUBJECTS["olga"]
+        beyond = now + seconds + (1 if seconds > 0 else -1)
+        assert tokens.subject(provider.token(**{claim: beyond}).encode()) is None
 
 
 # A service
