@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import time
 
 import numpy as np
 import pytest
@@ -149,19 +148,57 @@ def test_a_failure_that_nobody_waits_for_is_logged_by_nobody(service, caplog, mo
     assert "canary" not in caplog.text
 
 
+class Clock:
+    """Stands for the modules time and asyncio in a service: pauses are noted and take no time."""
+
+    def __init__(self):
+        self.now, self.pauses = 0.0, []
+
+    def __getattr__(self, name):
+        return getattr(asyncio, name)
+
+    def monotonic(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        self.pauses.append(seconds)
+
+
 @pytest.mark.parametrize("fails", [False, True])
-def test_answers_and_failures_leave_at_whole_steps_of_the_pace(service, fails):
-    app, model, _, keys = service(pace=0.5)
-    usual = model.next_tokens
-    model.next_tokens = lambda prompts, *arguments, **options: (
-        usual(prompts, *arguments, **options)
-        if len(prompts) == 1 or not fails
-        else 1 / 0  # once documents are read
-    )
-    start = time.monotonic()
+@pytest.mark.parametrize(("took", "pause"), [(0.0, 60.0), (45.0, 15.0), (60.0, 0.0), (61.0, 59.0)])
+def test_answers_and_failures_leave_at_whole_steps_of_the_pace(service, monkeypatch, fails, took, pause):
+    clock = Clock()
+    for module in ("time", "asyncio"):
+        monkeypatch.setattr(f"ostraka.serve.writing.{module}", clock)
+    app, model, _, keys = service(pace=60.0)
+    usual, before = model.next_tokens, []
+
+    def slow(prompts, *arguments, **options):
+        if len(prompts) > 1:  # once documents are read
+            clock.now += 0.0 if before else took
+            before.append(1 / 0 if fails else 1)
+        return usual(prompts, *arguments, **options)
+
+    model.next_tokens = slow
     [(status, _)] = replies(app, sent(keys["alice"]))
     assert status == (500 if fails else 200)
-    assert time.monotonic() - start >= 0.5
+    assert clock.pauses == [pause]
+
+
+def test_how_long_a_question_may_be_and_how_many_come_at_once(service):
+    app, _, _, keys = service(rate=1e-9, burst=2)
+    (long, said), *good, (late, fast) = replies(
+        app,
+        sent(keys["alice"], "x" * 2_001),
+        sent(keys["alice"], "x" * 2_000, name="second"),
+        sent(keys["alice"], "x", name="third"),
+        sent(keys["alice"], "x", name="fourth"),
+    )
+    assert (long, said["code"]) == (400, "bad_schema")
+    assert said["error"] == 'the body must be {"question": text} with 1 to 2000 characters'
+    assert [status for status, _ in good] == [200, 200]
+    assert (late, fast["code"]) == (429, "too_fast")
+    assert app.limits.most_body == 16_384
 
 
 def test_a_client_sees_its_own_budget(service):
