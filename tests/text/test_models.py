@@ -97,7 +97,8 @@ def served(language):
             if logprobs is None:
                 handler.reply(400, {"error": {"code": "too_long", "message": f"canary {prompt}"}})
             else:
-                handler.reply(200, {"choices": [{"text": "x", "logprobs": logprobs}]})
+                choices = [{"text": "x", "logprobs": logprobs}, {"text": "y", "logprobs": {}}]
+                handler.reply(200, {"choices": choices})
             return True
 
         requests = []
@@ -271,6 +272,7 @@ def test_files_are_opened_by_name_and_what_is_said_of_them_is_public(library, gg
     model = open_model(str(gguf), n_threads=2)
     assert (model.n_threads, model.n_context, model.name) == (2, 1024, "llama.cpp tiny.gguf 7 1024")
     assert repr(model) == "LlamaCpp('tiny.gguf')"
+    assert open_model(str(gguf)).n_threads == LlamaCpp(gguf).n_threads == 1
     assert model.tokens("aé") == [Token(b"a", 1), Token(b"\xc3", 3), Token(b"\xa9", 1)]
     for wrong in ({"n_threads": 0}, {"n_context": 0}, {"path": tmp_path}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
@@ -489,6 +491,8 @@ def test_a_network_reads_a_prompt_once_and_keeps_two_lists_of_prompts():
     assert network.read == [(1, 1), (1, 12), (1, 1), (3, 12), (1, 12)]
     with pytest.raises(ValueError, match="length must be"):
         Transformers(network, _Words(), name="tiny", length=0)
+    large = SimpleNamespace(eos_token_id=10**6, encode=lambda *_, **__: [int("1000000"), 5], decode=str)
+    assert Transformers(network, large, name="tiny").tokens("x") == [END, Token(b"[5]", 5)]
 
 
 def test_transformers_are_asked_in_one_batch_of_public_shape_and_rows_count_alone():
