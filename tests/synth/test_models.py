@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.stats import norm
 
 from ostraka.core.mechanisms.adaptive import ROWS, WEIGHTS
 from ostraka.core.mechanisms.counts import TreeMarginals
@@ -218,3 +219,29 @@ def test_a_number_model_takes_its_method_target_and_price():
     NumberModel("kmeans", (1000, 1000), None, epsilon=1.0, delta=1e-5)
     with pytest.raises(ValueError, match="method must be"):
         NumberModel("forest", (2, 2), None, epsilon=1.0, delta=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cells_are_shrunk_by_their_likeliest_spread_and_keep_the_margins(seed):
+    random = rng(seed)
+    joint = random.gamma(0.7, 200, (3, 4, 2)) + 1
+    margins, totals = (joint.sum(axis=1), joint.sum(axis=0)), joint.sum(axis=(0, 1))
+    expected = models.conditional_independence(*margins, totals)
+    np.testing.assert_allclose(expected.sum(axis=1), margins[0])
+    np.testing.assert_allclose(models.shrunk(joint, expected, margins, sigma=1e-6), joint, rtol=1e-4)
+    np.testing.assert_allclose(models.shrunk(joint, expected, margins, sigma=1e9), expected, rtol=1e-6)
+    noisy = joint + random.normal(0, 30, joint.shape)
+    got, away = models.shrunk(noisy, expected, margins, sigma=30.0), noisy - expected
+    np.testing.assert_allclose(got.sum(axis=1), margins[0], rtol=1e-3)
+    np.testing.assert_allclose(got.sum(axis=0), margins[1], rtol=1e-9)
+    laws = []  # cells vary about what is expected by c m^p, and by their noise
+    for power in (1.0, 1.5, 2.0):
+        shape = expected**power
+        scale = max(0.0, ((away**2 - 900) * shape).sum() / (shape**2).sum())
+        laws.append((norm.logpdf(away, scale=np.sqrt(scale * shape + 900)).sum(), scale * shape))
+    spread = max(laws, key=lambda law: law[0])[1]
+    cells = np.maximum(expected + spread / (spread + 900) * away, 1e-3)
+    for _ in range(200):
+        cells *= (margins[0] / cells.sum(axis=1))[:, None, :]
+        cells *= (margins[1] / cells.sum(axis=0))[None]
+    np.testing.assert_allclose(got, cells, rtol=5e-3, atol=0.05)
