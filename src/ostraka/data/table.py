@@ -579,8 +579,6 @@ class _Lines(io.RawIOBase):
                 line, _, block = block.partition(b"\n")
                 self._line += 1
                 header = self._line <= self._titles or not line.strip()
-            if not block:
-                continue
             raw = np.frombuffer(block, dtype=np.uint8)
             ends = np.flatnonzero(raw == ord("\n"))
             counts = [
