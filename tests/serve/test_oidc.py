@@ -275,6 +275,8 @@ def test_one_person_is_one_owner_and_a_subject_ends_with_the_keys(tmp_path):
     with pytest.raises(ValueError, match="clients have keys"):
         ring.add("alice", role="client", subject="s-2")
     assert set(ring.kept) == {"olga"}
+    ring.add("o" * 64, role="owner", subject="x" * 255)  # the longest of both
+    assert ring.owner("x" * 255).actor == f"{'o' * 64}[{'x' * 255}]"
     ring.revoke("olga")
     assert ring.owner("s-1") is None
 

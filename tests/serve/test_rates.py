@@ -41,3 +41,10 @@ def test_who_waits_as_told_is_let_in():
     for rows in (5, 3, 5, 1, 4):
         clock.now += buckets.take("a", rows)
         assert buckets.take("a", 0) == 0
+
+
+def test_the_latest_twenty_thousand_clients_are_remembered():
+    buckets = Buckets(rate=1.0, burst=1, clock=Clock())
+    assert not any(buckets.take(f"client {number}", 1) for number in range(20_001))
+    assert buckets.take("client 1", 1) == 1
+    assert buckets.take("client 0", 1) == 0
