@@ -56,3 +56,20 @@ def test_copies_are_told_from_rows_that_are_equal_by_chance(seed):
         said = f"^{n_shared:,} of the {len(tables[1]):,} rows are private rows, too: leave them out$"
         with pytest.raises(ValueError, match=said):
             require_apart(*digests, what="rows", way_out="leave them out")
+
+
+def test_chance_ends_where_it_is_stated():
+    """Rows that are once in both tables: of 13, 2^-13 is above 1e-4; twice in both: 1.134 sqrt(n) is 4.5."""
+    apart = np.array([[-1.0]]), np.array([[-2.0]])
+    for times, most in ((1, 13), (2, 15)):
+        for n in (most, most + 1):
+            rows = np.repeat(np.arange(float(n))[:, None], times, axis=0)
+            tables = (rows, rows) if times == 1 else [np.concatenate([rows, row]) for row in apart]
+            digests = [row_digests(table) for table in tables]
+            if n == most:
+                require_apart(*digests, what="rows", way_out="-")
+                continue
+            with pytest.raises(
+                ValueError, match=f"^{n * times} of the {len(tables[1])} rows are private rows"
+            ):
+                require_apart(*digests, what="rows", way_out="-")
