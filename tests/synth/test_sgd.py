@@ -249,6 +249,28 @@ def test_a_killed_training_goes_on_from_its_checkpoint_and_is_not_charged_twice(
         assert len(done) - before == 20
 
 
+def test_a_checkpoint_is_that_of_its_rows_and_settings(monkeypatch):
+    """By a name that a training writes into it; one of another name is not gone on from."""
+    names = []
+    monkeypatch.setattr(
+        private_steps.PrivateTraining,
+        "run",
+        lambda self, *, checkpoint, fingerprint, **_: names.append(fingerprint),
+    )
+    for private, settings in (
+        (rows(), {"checkpoint": "a"}),
+        (rows(), {"checkpoint": "b"}),
+        (rows(seed=1), {"checkpoint": "a"}),
+        (rows(), {"checkpoint": "a", "sigma": 2.0}),
+        (rows(), {}),
+    ):
+        mechanism(**settings).release(private, rng=np.random.default_rng(0))
+    assert names[0] == names[1]
+    assert len(set(names)) == 4
+    assert names[-1] == ""
+    assert all(repr(mechanism()) in name for name in names[:3])
+
+
 def _in_epochs_of(size):
     plain = private_steps.train
 
