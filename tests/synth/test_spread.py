@@ -218,3 +218,9 @@ class TestWithoutNoise:
         np.testing.assert_allclose(shares, [0.375, 0.125] * 3, atol=0.04)
         with pytest.raises(ValueError, match="n_rows must"):
             model.sample(-1)
+
+    def test_as_few_rows_as_noise_makes_show_no_direction(self):
+        noisy, weight = np.diag([1e9, 0.0, 0, 0, 0, 0]), 6**-0.25
+        least = 3 * 5.0 * math.hypot(1, weight) / weight  # three standard deviations of a size
+        for n_rows, n_factors in ((least * (1 - 1e-9), 0), (least * (1 + 1e-9), 1)):
+            assert spread().factors(noisy, n_rows).shape == (6, n_factors)
