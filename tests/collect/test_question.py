@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ostraka import Budget, Ledger
 from ostraka.collect import Client, Grid, Histogram, Keeper, Pairs, Question, Sum, Tally, Task, Tree, Vector
 from ostraka.collect import plan as _plan
 from ostraka.collect.show import Collected, summary
@@ -307,6 +308,26 @@ def test_where_the_sums_are_to_be_written_is_looked_at_before_anybody_is_asked(s
     refused = collect(*words)
     assert (refused.code, "is no folder" in refused.err) == (2, True)
     assert not (tmp_path / "t").exists()
+
+
+def test_a_ledger_that_is_there_keeps_its_budget_unless_another_is_typed(survey, tmp_path, monkeypatch):
+    announced = []
+
+    def announce(tally, *, spent, budget):
+        announced.append((spent, budget))
+        raise RuntimeError("nobody is asked in this test")
+
+    words = ["tally", survey / "s" / "task.json", "--identity", survey / "s" / "tally.key"]
+    words += ["--keeper", "http://127.0.0.1:1", "--keeper", "http://127.0.0.1:2"]
+    words += ["--folder", tmp_path, "--clients", 3, "--seconds", 0]
+    monkeypatch.setattr(Tally, "announce", announce)
+    typed("collect", *words, unexpected=True)
+    (tmp_path / "collect.ledger").unlink()
+    with Ledger(tmp_path / "collect.ledger", budget=Budget(epsilon=5.0, delta=1e-7, adaptive=False)):
+        pass
+    typed("collect", *words, unexpected=True)
+    assert "has Budget(epsilon=5.0" in collect(*words, "--epsilon", 1).err
+    assert announced == [(0.0, 1.0), (0.0, 5.0)]
 
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

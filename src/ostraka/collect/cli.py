@@ -439,7 +439,7 @@ def tally(
     folder: Path = _FOLDER,
     clients: int = option(..., "Close when so many have reported.", min=1),
     seconds: float = option(..., "Close each exchange after so many seconds at the latest.", min=0),
-    epsilon: float = option(1.0, "The ledger's budget, if the ledger is new."),
+    epsilon: float | None = option(None, "The ledger's budget. Default: its own; 1, if it is new."),
     delta: float = option(1e-6, "The delta of that."),
     keeper: list[str] | None = option(None, "Address of a keeper, in the task's order."),
     out: Path | None = option(None, "Write the released sums here.", "FILE"),
@@ -464,12 +464,14 @@ def tally(
         raise click.UsageError(f"{out.parent} is no folder: make it, or type another --out")
     with console.usage():
         role = Tally(_task(task), Identity.kept_at(identity), keepers=keeper or (), folder=folder)
-    budget = Budget(epsilon=epsilon, delta=delta, adaptive=False)
+    place = folder / "collect.ledger"
+    is_kept = epsilon is None and place.exists()
+    budget = Budget(epsilon=1.0 if epsilon is None else epsilon, delta=delta, adaptive=False)
     with (
-        Ledger(folder / "collect.ledger", budget=budget) as ledger,
+        Ledger(place, budget=None if is_kept else budget) as ledger,
         PartyServer(role, port=port, host=host, pages=role.pages) as server,
     ):
-        role.announce(spent=ledger.spent().epsilon(delta=delta), budget=epsilon)
+        role.announce(spent=ledger.epsilon(), budget=ledger.budget.epsilon)
         click.echo(server.url, err=as_json)
         record = role.outcome(ledger)
         if record is None:
@@ -481,7 +483,9 @@ def tally(
             files.write(out, json.dumps(record))
         if out is None or as_json:
             click.echo(json.dumps(record))
-        role.announce(spent=record["epsilon"], budget=epsilon, result=summary(Collected(record)))
+        role.announce(
+            spent=record["epsilon"], budget=ledger.budget.epsilon, result=summary(Collected(record))
+        )
         time.sleep(stay)
 
 
