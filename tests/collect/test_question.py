@@ -317,16 +317,20 @@ def test_a_ledger_that_is_there_keeps_its_budget_unless_another_is_typed(survey,
         announced.append((spent, budget))
         raise RuntimeError("nobody is asked in this test")
 
-    words = ["tally", survey / "s" / "task.json", "--identity", survey / "s" / "tally.key"]
-    words += ["--keeper", "http://127.0.0.1:1", "--keeper", "http://127.0.0.1:2"]
-    words += ["--folder", tmp_path, "--clients", 3, "--seconds", 0]
+    def tally(folder, *words):
+        place = survey / "s" / "task.json", "--identity", survey / "s" / "tally.key", "--folder", folder
+        keepers = "--keeper", "http://127.0.0.1:1", "--keeper", "http://127.0.0.1:2"
+        words = ("collect", "tally", *place, *keepers, "--clients", 3, "--seconds", 0, *words)
+        return typed(*words, unexpected="--epsilon" not in words).err
+
     monkeypatch.setattr(Tally, "announce", announce)
-    typed("collect", *words, unexpected=True)
-    (tmp_path / "collect.ledger").unlink()
-    with Ledger(tmp_path / "collect.ledger", budget=Budget(epsilon=5.0, delta=1e-7, adaptive=False)):
-        pass
-    typed("collect", *words, unexpected=True)
-    assert "has Budget(epsilon=5.0" in collect(*words, "--epsilon", 1).err
+    for name in ("b", "c"):
+        (tmp_path / name).mkdir()
+        budget = Budget(epsilon=5.0, delta=1e-7, adaptive=False)
+        Ledger(tmp_path / name / "collect.ledger", budget=budget).close()
+    tally(tmp_path / "a")
+    tally(tmp_path / "b")
+    assert "has Budget(epsilon=5.0" in tally(tmp_path / "c", "--epsilon", 1)
     assert announced == [(0.0, 1.0), (0.0, 5.0)]
 
 
