@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from difflib import unified_diff
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def hold(path: Path, name: str, text: str) -> None:
     if os.environ.get("OSTRAKA_RECORD"):
         texts = (read(path) if path.exists() else {}) | {name: text}
         write(path, {key: partial(texts.__getitem__, key) for key in sorted(texts)})
-    assert text.splitlines() == read(path)[name].splitlines()
+    present, recorded = text.splitlines(), read(path)[name].splitlines()
+    assert present == recorded, "\n".join(unified_diff(recorded, present, lineterm="", n=1))
 
 
 def normal_form(text: str, digits: int = 2) -> str:
