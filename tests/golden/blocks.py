@@ -3,11 +3,11 @@
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import unified_diff
-from functools import partial
 from pathlib import Path
 
+RECORDING = bool(os.environ.get("OSTRAKA_RECORD"))  # ``python -m tests.golden`` sets it
 _VARIABLE = {  # from run to run, or from machine to machine
     r"\b[0-9a-f]{12,64}\b": "HASH",
     r"\b20\d\d-\d\d-\d\d\b": "DAY",
@@ -25,16 +25,11 @@ def read(path: Path) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def write(path: Path, cases: Mapping[str, Callable[[], str]]) -> None:
-    """Write every block anew."""
-    path.write_text("".join(f"== {name}\n{text()}" for name, text in cases.items()), encoding="utf-8")
-
-
 def hold(path: Path, name: str, text: str) -> None:
-    """Compare a text with its block; the same tests run with ``OSTRAKA_RECORD=1`` write it anew."""
-    if os.environ.get("OSTRAKA_RECORD"):
+    """Compare a text with its block, or write the block anew."""
+    if RECORDING:
         texts = (read(path) if path.exists() else {}) | {name: text}
-        write(path, {key: partial(texts.__getitem__, key) for key in sorted(texts)})
+        path.write_text("".join(f"== {name}\n{text}" for name, text in texts.items()), encoding="utf-8")
     present, recorded = text.splitlines(), read(path)[name].splitlines()
     assert present == recorded, "\n".join(unified_diff(recorded, present, lineterm="", n=1))
 

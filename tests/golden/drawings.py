@@ -1,6 +1,6 @@
 """What is drawn in each figure for fixed numbers: limits, ticks, texts, lines and bars.
 
-``python -m tests.golden.drawings`` writes it to ``drawings.txt``, for a change that was meant.
+``python -m tests.golden`` writes it to ``drawings.txt``, for a change that was meant.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from ostraka.core.curve import Curve
 from ostraka.core.result import Result
 from ostraka.core.scores import Scores
 from ostraka.report import figures
-from tests.golden import blocks, samples
+from tests.golden import samples
 
 RECORD = Path(__file__).with_name("drawings.txt")
 MANY = 12  # of more numbers the ends and the sum are enough
@@ -222,7 +222,3 @@ CASES: dict[str, Callable[[], str]] = {
     "a simulation": lambda: plot(Result(kind="a", upper={"epsilon": 2.0, "simulation": True}).plot),
     "scores": lambda: plot(SCORES.plot),
 }
-
-
-if __name__ == "__main__":
-    blocks.write(RECORD, CASES)

@@ -2,15 +2,14 @@
 
 A regression test: the numbers are our own, and other tests say that they are right. They are to stay, because
 an interrupted fit is known by its noise, a ledger's total must not rise overnight, and a simulation is to be
-repeated. Each line of ``numbers.txt`` is an expression and, after a tab, its value. A change that is meant is
-written by ``python -m tests.golden.numbers``, and stands in CHANGELOG.md.
+repeated. Each line of ``numbers.txt`` is an expression and, after a tab, its value. ``python -m tests.golden``
+writes the values anew, also of an expression that is typed without one; CHANGELOG.md names the change.
 """
 
 import copy  # noqa: F401
 import hashlib  # noqa: F401
 import json
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction  # noqa: F401
@@ -492,7 +491,7 @@ def lines():
     """The expressions and their values."""
     for line in RECORD.read_text("utf-8").splitlines():
         expression, _, value = line.partition("\t")
-        yield expression, json.loads(value)
+        yield expression, json.loads(value or "null")
 
 
 def evaluated(expression):
@@ -500,12 +499,8 @@ def evaluated(expression):
     return plain(eval(expression, globals()))
 
 
-def main():
-    """Write all lines anew; expressions that are typed without a value get one."""
-    expressions = [line.partition("\t")[0] for line in RECORD.read_text("utf-8").splitlines()]
-    rows = (f"{expression}\t{json.dumps(evaluated(expression))}\n" for expression in expressions)
+def record(expression, present):
+    """Write the value of one expression anew."""
+    values = dict(lines()) | {expression: present}
+    rows = (f"{name}\t{json.dumps(value)}\n" for name, value in values.items())
     RECORD.write_text("".join(rows), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

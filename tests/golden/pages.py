@@ -1,6 +1,6 @@
 """The text of each page and label for fixed records: every word and number.
 
-``python -m tests.golden.pages`` writes it to ``pages.txt``, for a change that was meant.
+``python -m tests.golden`` writes it to ``pages.txt``, for a change that was meant.
 """
 
 import json
@@ -15,7 +15,7 @@ from unittest import mock
 from ostraka.collect import show
 from ostraka.core.result import Result
 from ostraka.report.page import Figure, attack_drawing, privacy_label, render_html, sentence
-from tests.golden import blocks, samples
+from tests.golden import samples
 from tests.golden.drawings import MANY
 
 RECORD = Path(__file__).with_name("pages.txt")
@@ -173,7 +173,3 @@ CASES: dict[str, Callable[[], str]] = {
     "forecast of a map": partial(forecast, "of a map", 0.5),
     "forecast of cells": partial(forecast, "of cells", 0.7),
 }
-
-
-if __name__ == "__main__":
-    blocks.write(RECORD, CASES)

@@ -1,6 +1,6 @@
 """Defaults and limits that users rely on: of every public function, method and class, and of every option.
 
-``python -m tests.golden.surface`` writes them to ``surface.txt``, for a change that was meant.
+``python -m tests.golden`` writes them to ``surface.txt``, for a change that was meant.
 """
 
 import enum
@@ -56,7 +56,3 @@ def options() -> Iterator[str]:
 def surface() -> str:
     """All lines, in order."""
     return "".join(f"{line}\n" for line in sorted({*functions(), *options()}))
-
-
-if __name__ == "__main__":
-    RECORD.write_text(surface(), encoding="utf-8")

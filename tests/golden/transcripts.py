@@ -1,6 +1,6 @@
 """What verbs print for fixed files: commands as they are typed, and all that they say.
 
-``python -m tests.golden.transcripts`` writes it to ``transcripts.txt``, for a change that was meant. Days,
+``python -m tests.golden`` writes it to ``transcripts.txt``, for a change that was meant. Days,
 digests and keys differ from run to run, so that only their lengths stand there.
 """
 
@@ -19,7 +19,7 @@ from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
 from ostraka.data.budgets import Tables
 from ostraka.ledger import ChargeRequest
 from tests.cli.terminal import typed
-from tests.golden import blocks, samples
+from tests.golden import samples
 from tests.golden.pages import rounded
 
 RECORD = Path(__file__).with_name("transcripts.txt")
@@ -322,7 +322,3 @@ CASES: dict[str, Callable[[], str]] = {
         "collect show median round-0.json round-1.json",
     ),
 }
-
-
-if __name__ == "__main__":
-    blocks.write(RECORD, CASES)
