@@ -2,8 +2,8 @@
 
 A regression test: the numbers are our own, and other tests say that they are right. They are to stay, because
 an interrupted fit is known by its noise, a ledger's total must not rise overnight, and a simulation is to be
-repeated. Each line of ``numbers.txt`` is an expression and, after a tab, its value. ``python -m tests.golden``
-writes the values anew, also of an expression that is typed without one; CHANGELOG.md names the change.
+repeated. Each line of ``numbers.txt`` is an expression and, after a tab, its value. CHANGELOG.md names a
+change. ``python -m tests.golden`` writes the values anew, also of an expression that is typed without one.
 """
 
 import copy  # noqa: F401
