@@ -425,8 +425,9 @@ def _rows(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[F
     for name, column in cells.items():
         again &= np.array([text == name for text in column.texts], dtype=bool)[column.codes]
     if again.any():
-        many = f"{int(again.sum()):,} rows hold the names of the columns"
-        yield remark("header", DOUBT, f"{many}, as if they were cells: take them out of the file")
+        many = f"{int(again.sum()):,} rows hold" if again.sum() > 1 else "a row holds"
+        text = f"{many} the names of the columns, as if they were cells: take them out of the file"
+        yield remark("header", DOUBT, text)
     codes = np.column_stack([column.codes for column in cells.values()]).astype(np.float64)
     if columns.person is None and not columns.rows_are_people and seems_repeated(codes, row_digests(codes)):
         yield remark(
@@ -563,12 +564,17 @@ def _column(
             yield it.finding("numbers as text", REFUSED, text, "--drop", name)
         elif unread > 0:
             strange = sorted(np.array(cells.texts, dtype=object)[np.isnan(values) & ~(it.absent | it.hole)])
+            n_cells = round(unread * len(table))
+            many = (
+                f"{n_cells:,} cells that are no number, and count"
+                if n_cells > 1
+                else "a cell that is no number, and counts"
+            )
             united = bool(strange) and all(_UNITED.fullmatch(text) for text in strange[:_ENOUGH])
             yield it.finding(
                 "numbers as text",
                 DOUBT,
-                f"holds {round(unread * len(table)):,} cells that are no number, and count as missing"
-                + (": some are written with a unit" if united else ""),
+                f"holds {many} as missing" + (": some are written with a unit" if united else ""),
                 values=strange[:_SHOWN],
             )
         if len(cells.texts) == len(table) >= _ENOUGH_NUMBERS and all(map(str.isdecimal, cells.texts)):
