@@ -6,7 +6,9 @@ with coverage, which says which test reaches which line; ``--reach FILE`` keeps 
 is there, without the tests that have gone since. Each mutant then runs in a fork of a process that has loaded
 the libraries: at most ``--tests`` of the tests that reach its line, those first which reach the fewest lines
 of the package. So a survivor may still be noticed by a test that was left out, and the share that is printed
-errs low. The tests that ran until one failed must pass on the sound sources.
+errs low. A line that runs as its module is loaded is also met by the tests of the whole surface, which read
+what is loaded and reach no line. A line that no test reaches may run in a thread of another library, so it is
+met by the tests of its file. The tests that ran until one failed must pass on the sound sources.
 
 A place is a node of the syntax tree, drawn uniformly; then an operator that fits it. Files with compiled
 kernels are left out: their machine code is cached by file. A test that starts a process of its own sees the
@@ -169,18 +171,18 @@ def observe(record: Path, tests: Sequence[str]) -> None:
         raise RuntimeError("the tests fail on sound sources: first mend that")
 
 
-def reach(record: Path) -> tuple[dict[Path, dict[int, set[str]]], Counter[str]]:
-    """Which tests reach which line of each file, and how many lines each reaches."""
+def reach(record: Path, tests: set[str]) -> tuple[dict[Path, dict[int, set[str]]], Counter[str]]:
+    """Which of these tests reach which line of each file, and how many lines each reaches."""
     from coverage import CoverageData
 
     data = CoverageData(str(record))
     data.read()
-    breadth = Counter[str]()
+    known, breadth = tests | {""}, Counter[str]()
     files: dict[Path, dict[int, set[str]]] = {}
     for name in sorted(data.measured_files()):
         lines = files[Path(name)] = {}
         for line, contexts in data.contexts_by_lineno(name).items():
-            lines[line] = {sys.intern(context.rsplit("|", 1)[0]) for context in contexts}
+            lines[line] = {sys.intern(context.rsplit("|", 1)[0]) for context in contexts} & known
             breadth.update(lines[line])
     return files, breadth
 
@@ -193,10 +195,7 @@ def present() -> set[str]:
 
 
 def reaching(path: Path, line: int, lines: dict[int, set[str]]) -> tuple[set[str], bool]:
-    """The tests that reach the statement of a line, and whether it runs as the module is loaded.
-
-    Of such a line that no test reaches, all tests of the file.
-    """
+    """The tests that reach the statement of a line, and whether it runs as the module is loaded."""
     rows = path.read_text("utf-8").splitlines()
     while line < len(rows) and not rows[line - 1].strip():  # where a decorator has gone
         line += 1
@@ -212,7 +211,7 @@ def reaching(path: Path, line: int, lines: dict[int, set[str]]) -> tuple[set[str
     first, last = max(statements, default=(line, line))
     reached = [lines[row] for row in range(min(first, line), max(last, line) + 1) if row in lines]
     tests = set().union(*reached)
-    return tests - {""} if tests - {""} or not reached else set().union(*lines.values()) - {""}, "" in tests
+    return tests - {""}, "" in tests
 
 
 def survivors(drawn: Sequence[Mutation], tests_of: Callable[[Mutation], list[str]]) -> Iterator[Mutation]:
@@ -257,17 +256,17 @@ def main(arguments: list[str]) -> int:
         parser.error(f"the package has no {', '.join(missing)}: type a folder of src/ostraka, or core/*.py")
     with tempfile.TemporaryDirectory() as folder:
         record = options.reach or Path(folder) / "reach"
-        there = present() if record.exists() else None
-        if there is None:
+        if not record.exists():
             observe(record, options.among or ["-n", "3", "--dist", "worksteal"])
-        lines, breadth = reach(record)
+        lines, breadth = reach(record, present())
 
     def tests_of(mutation: Mutation) -> list[str]:
-        tests, loading = reaching(mutation.path, mutation.line, lines.get(mutation.path, {}))
+        of_file = lines.get(mutation.path, {})
+        tests, loading = reaching(mutation.path, mutation.line, of_file)
+        tests = tests or set().union(*of_file.values()) - {""}
         earlier = Counter[str]()  # of one test with many parameters a few come first
         ranked = []
-        known = tests if there is None else tests & there
-        for test in sorted(known, key=lambda test: (breadth[test], test)):
+        for test in sorted(tests, key=lambda test: (breadth[test], test)):
             name = test.partition("[")[0]
             ranked.append((earlier[name] // _FIRST, test))
             earlier[name] += 1
@@ -287,7 +286,11 @@ def main(arguments: list[str]) -> int:
             continue
         dead = len(drawn) - sum(1 for _ in survivors(drawn, tests_of))
         interval = binomtest(dead, len(drawn)).proportion_ci(0.95)
-        unreached = sum(not tests_of(mutation) for mutation in drawn)
+        nobody = set[str](), False
+        unreached = sum(
+            reaching(mutation.path, mutation.line, lines.get(mutation.path, {})) == nobody
+            for mutation in drawn
+        )
         print(
             f"| {room} | {len(drawn)} | {dead} | {dead / len(drawn):.0%} "
             f"({interval.low:.0%} to {interval.high:.0%}) | {unreached} | {datetime.now(UTC).date()} |",

@@ -183,6 +183,7 @@ CASES: dict[str, Callable[[], str]] = {
         "ledger export clients --since 5 --json",
         "ledger grant clients carl --epsilon 0.5 --by olga",
         "ledger grant clients carl --epsilon 1 --json",
+        "ledger grant clients ann --epsilon 2.5 --by olga --json",
         "ledger anchor clients a",
         "ledger verify clients --anchor a --json",
         "ledger backup clients copy",
