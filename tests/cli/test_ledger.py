@@ -194,7 +194,7 @@ def test_a_lost_anchor_is_begun_anew_on_demand_only(clients):
     assert (code, "there is no anchor" in err) == (2, True)
     assert not anchor.exists()
     record = json.loads(ostraka_ledger("anchor", file, anchor, "--secret", secret, "--json")[1])
-    assert record["charges"] == 3
+    assert record["entries"] == 3
     assert ostraka_ledger("verify", file, "--secret", secret, "--anchor", anchor)[0] == 0
     code, _, err = ostraka_ledger("anchor", file, anchor, "--secret", secret)
     assert (code, "exists" in err) == (1, True)

@@ -210,7 +210,7 @@ def anchor(
     """
     with _opened(file, secret) as ledger:
         ledger.anchor(path)
-        record = {"anchor": str(path), "charges": ledger.count(), "head": ledger.head}
+        record = {"anchor": str(path), "entries": ledger.count(), "head": ledger.head}
     console.say(record, f"{path} records head {record['head']}", as_json=as_json)
 
 
@@ -314,8 +314,8 @@ def restore(
 
 
 def _done(path: Path, copied: Copied, *, as_json: bool) -> None:
-    record = {"file": str(path), "charges": copied.entries, "head": copied.head}
-    words = f"{path}: intact, {copied.entries} charges, head {copied.head}"
+    record = {"file": str(path), "entries": copied.entries, "head": copied.head}
+    words = f"{path}: intact, {copied.entries} entries, head {copied.head}"
     console.say(record, words, as_json=as_json)
 
 
