@@ -41,6 +41,15 @@ def test_images_are_changed_as_scipy_changes_them():
         np.testing.assert_allclose((images.reshape(3, -1) @ matrix).reshape(3, 6, 9), expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e-6, 1.0, 1e9])
+def test_numbers_are_mapped_to_integers_whatever_their_unit(unit):
+    rows = np.random.default_rng(2).integers(-64, 65, (40, 3)) * 1.0
+    known = voters_cells.FixedPoint.of(rows)
+    scaled = voters_cells.FixedPoint.of(rows * unit)
+    np.testing.assert_array_equal(scaled.integers(rows * unit), known.integers(rows))
+    assert np.abs(known.integers(rows)).max() == 127
+
+
 def test_the_scale_of_an_affinity_is_the_distance_of_the_furthest_neighbour():
     """Zelnik-Manor and Perona 2004, section 2.1: exp(-d² / s_i s_j); an edge is its heavier way."""
     rng = np.random.default_rng(0)

@@ -4,6 +4,7 @@ import builtins
 import importlib
 import os
 import time
+from types import SimpleNamespace
 
 import joblib
 import pytest
@@ -65,6 +66,12 @@ def test_a_worker_of_a_cluster_has_about_four_batches(n_jobs):
     assert [item for batch in batches for item in batch] == list(range(1000))
     assert 3.5 * n_jobs < len(batches) <= 4 * n_jobs
     assert len({len(batch) for batch in batches[:-1]}) == 1
+
+
+@pytest.mark.parametrize(("n_jobs", "jobs"), [(None, 4), (-1, 4), (-2, 3), (-4, 1), (-9, 1), (6, 6)])
+def test_negative_jobs_leave_workers_of_a_cluster_out_as_joblib_does(n_jobs, jobs):
+    cluster = SimpleNamespace(count_workers=lambda: 4)
+    assert voting._n_workers(cluster, n_jobs) == jobs
 
 
 def test_work_that_waits_for_a_busy_machine_does_not_go_to_a_pool(monkeypatch):

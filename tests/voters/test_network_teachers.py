@@ -329,6 +329,7 @@ def test_a_saved_network_whose_teacher_learned_nothing_votes_as_before(tmp_path)
         ("present", [0, 4], "names a class that does not exist"),
         ("present", [-1, 0], "names a class that does not exist"),
         ("fallback", 4, "names a class that does not exist"),
+        ("fallback", 5, "names a class that does not exist"),
         ("weights/extra", [0.0], "the weights do not fit the network"),
     ],
 )
