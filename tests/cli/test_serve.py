@@ -60,6 +60,7 @@ COMMANDS = [
     "keys add run ward --epsilon 0.25 --by olga",
     "keys add run olga --role owner",
     "keys add run petra --role owner --subject p-17",
+    "keys add run anna --role owner --subject p-17",
     "keys add run quinn --role owner --subject p-17 --json",
     "keys add run quinn --subject p-18",
     "keys add run rita --role owner --epsilon 1",
