@@ -86,8 +86,8 @@ def train_stack(
     """Train one network on each training set.
 
     No training set changes another network by a bit: shapes depend on the plan and on the number of
-    training sets, every sum is over one network's rows, and random numbers come from a network's own seed
-    or from the number of the step.
+    training sets, every sum is over one network's rows, and random numbers come from a network's own seed, or
+    from the first one's with the number of the step. No seed depends on rows.
 
     Returns
     -------
