@@ -119,7 +119,10 @@ def mutations(files: Sequence[Path], size: int, rng: np.random.Generator) -> lis
         (path, (line, _)), choices = list(places.items())[number]
         name, occurrence = choices[rng.integers(len(choices))]
         sound = path.read_text("utf-8")
-        text = mutate_code(sound, operators[name], occurrence)
+        try:
+            text = mutate_code(sound, operators[name], occurrence)
+        except AttributeError:  # cosmic-ray replaces no exception of a module, such as errors.Late
+            text = None
         if text is not None and _meaning(text) not in (None, _meaning(sound)):
             drawn.append(Mutation(path, text, line, name.removeprefix("core/")))
         if len(drawn) == size:
