@@ -157,7 +157,11 @@ def test_a_copy_has_as_many_rows_for_a_person_as_the_table(method):
     assert generator.n_rows_ == pytest.approx(4000, **near)
     sample = generator.sample(random_state=0)
     assert len(sample["smokes"]) == generator.n_rows_
-    assert np.mean(sample["smokes"] == "yes") == pytest.approx(0.25, **near)
+    share = np.mean(sample["smokes"] == "yes")
+    assert share == pytest.approx(0.25, **near)
+    more = generator.sample(10 * generator.n_rows_, random_state=0)
+    # more rows are no others: within four standard deviations of a share of 4,000 rows
+    assert np.mean(more["smokes"] == "yes") == pytest.approx(share, abs=0.03)
     assert list(sample) == list(SCHEMA.names)
     again = TableGenerator.from_json(generator.to_json())
     assert (again.n_people_, again.n_rows_) == (generator.n_people_, generator.n_rows_)

@@ -107,9 +107,8 @@ class Particles:
         """
         for k in range(rounds):
             start, codes = self.theta.copy(), self.codes
-            # the misfit that rows drawn anew would have by chance alone, if their model were exact
-            chance = np.sqrt(self.n_rows / len(self.codes) * np.maximum(self.wanted, _FLOOR)).sum()
-            before = self.misfit() + SAMPLING * float(chance)
+            # with the misfit that rows drawn anew would have by chance alone, if their model were exact
+            before = self.misfit() + self._chance(self.wanted)
             whole, share = self.solve(steps)
             step = self.theta - start
             for tries in range(_MOST_RETURNS + 1):
@@ -128,9 +127,17 @@ class Particles:
 
     def misfit(self) -> float:
         """Sum of absolute differences, over all tables, of the rows' weighted counts and the noisy ones."""
+        return float(np.abs(self._counted() - self.wanted).sum())
+
+    def _counted(self) -> np.ndarray:
+        """The rows' weighted counts in the cells of all tables."""
         held = np.empty(self.theta.size)
         kernels.spread(self._cells(), self.weights, held)
-        return float(np.abs(self.n_rows * held - self.wanted).sum())
+        return self.n_rows * held
+
+    def _chance(self, counts: np.ndarray) -> float:
+        """About the sum of absolute errors of these counts in rows that are drawn by chance alone."""
+        return SAMPLING * float(np.sqrt(self.n_rows / len(self.codes) * np.maximum(counts, _FLOOR)).sum())
 
     def _weighted(self, step: np.ndarray) -> np.ndarray:
         """Weights of the rows for a step of theta."""
@@ -190,13 +197,19 @@ class Particles:
         self.weights = np.full(n_rows, 1 / n_rows)
 
     def draw(self, n_rows: int, *, rng: np.random.Generator) -> np.ndarray:
-        """Codes of so many rows in random order, int64; beyond the number of particles, of refreshed ones."""
-        parts, whole = [], copy(self)
-        whole.codes, whole.rng = self.codes.copy(), rng
-        for begin in range(0, n_rows, len(self.codes)):
-            if begin:
-                whole.refresh(1)
-            parts.append(whole._resampled(min(len(self.codes), n_rows - begin), rng))  # noqa: SLF001  (a copy)
+        """Codes of so many rows in random order, int64.
+
+        Beyond the number of particles, rows are refreshed ones, as long as their counts are those of the
+        particles but for chance; else they are the particles once more.
+        """
+        size, counts, more = len(self.codes), self._counted(), copy(self)
+        parts, more.rng = [self._resampled(min(size, n_rows), rng)] if n_rows else [], rng
+        for begin in range(size, n_rows, size):
+            more.codes, more.weights = self._resampled(size, rng), np.full(size, 1 / size)
+            more.refresh(1)
+            if np.abs(more._counted() - counts).sum() > self._chance(counts):  # noqa: SLF001  (a copy)
+                more.codes = self._resampled(size, rng)
+            parts.append(more._resampled(min(size, n_rows - begin), rng))  # noqa: SLF001
         rows = np.concatenate([*parts, self.codes[:0]]).astype(np.int64)
         return np.asarray(rng.permutation(rows))
 
