@@ -440,7 +440,7 @@ def tally(
     clients: int = option(..., "Close when so many have reported.", min=1),
     seconds: float = option(..., "Close each exchange after so many seconds at the latest.", min=0),
     epsilon: float | None = option(None, "The ledger's budget. Default: its own; 1, if it is new."),
-    delta: float = option(1e-6, "The delta of that."),
+    delta: float | None = option(None, "The delta of that. Default: its own; 1e-6, if it is new."),
     keeper: list[str] | None = option(None, "Address of a keeper, in the task's order."),
     out: Path | None = option(None, "Write the released sums here.", "FILE"),
     stay: float = option(0.0, "Show the result to pages for so many seconds.", min=0),
@@ -465,10 +465,12 @@ def tally(
     with console.usage():
         role = Tally(_task(task), Identity.kept_at(identity), keepers=keeper or (), folder=folder)
     place = folder / "collect.ledger"
-    is_kept = epsilon is None and place.exists()
-    budget = Budget(epsilon=1.0 if epsilon is None else epsilon, delta=delta, adaptive=False)
+    typed = epsilon is not None or delta is not None
+    budget = Budget(
+        epsilon=1.0 if epsilon is None else epsilon, delta=1e-6 if delta is None else delta, adaptive=False
+    )
     with (
-        Ledger(place, budget=None if is_kept else budget) as ledger,
+        Ledger(place, budget=budget if typed or not place.exists() else None) as ledger,
         PartyServer(role, port=port, host=host, pages=role.pages) as server,
     ):
         role.announce(spent=ledger.epsilon(), budget=ledger.budget.epsilon)

@@ -122,7 +122,7 @@ class TestALedger:
             Ledger(where)
 
     def test_keeps_its_budget_and_needs_one_to_begin(self, ledger, where, new_schema):
-        with pytest.raises(LedgerError, match="leave budget= out"):
+        with pytest.raises(LedgerError, match="to use its own, leave budget= out"):
             Ledger(where, budget=Budget(epsilon=3.0, delta=1e-5))
         with pytest.raises(LedgerError, match="to begin one, add budget="):
             Ledger(new_schema())

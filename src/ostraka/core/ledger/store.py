@@ -52,7 +52,10 @@ class Store(Protocol):
     def _agree(self, stored: Budget, name: str, *, budget: Budget | None, secret: str) -> None:
         """Keep the stored budget and name of the secret; raise if they are not what the caller expects."""
         if budget is not None and not budget.agrees_with(stored):
-            raise LedgerError(f"{self.path} has {stored}, not {budget}: leave budget= out to use its own")
+            raise LedgerError(
+                f"{self.path} has {stored}, not {budget}: to use its own, leave budget= out (on the command "
+                "line, --epsilon and --delta)"
+            )
         if name != secret:
             wants = "another secret" if name and secret else "a secret" if name else "no secret"
             raise LedgerError(f"{self.path} was begun with {wants}: {_AS_THEN if name else _LEAVE_OUT}")
