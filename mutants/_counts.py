@@ -150,7 +150,7 @@ MUTANTS = [
     ),
     Mutant(
         "a ledger adds prices of two promises",
-        "core/door.py",
+        "core/private.py",
         'return unit if relation == "replace-one" else f"{unit} ({relation})"',
         "return unit",
         "core/mechanisms/test_counts.py::TestTheDoor::"

@@ -8,6 +8,7 @@ import numpy as np
 
 from ostraka.core.mechanisms.law import ABSTAIN, law, payments
 from ostraka.core.mechanisms.screen import AgainstGuesses, Confident
+from ostraka.core.private import promise_words
 from ostraka.core.randomness import is_simulation, os_keyed
 
 if TYPE_CHECKING:
@@ -146,8 +147,7 @@ def release(
 
 def protected(private: Private) -> str:
     """The protected unit as a ledger records it: it refuses to add prices of one relation to another's."""
-    unit, relation = private.adjacency.unit, private.adjacency.relation
-    return unit if relation == "replace-one" else f"{unit} ({relation})"
+    return promise_words(private.adjacency.unit, private.adjacency.relation)
 
 
 def check_promise(mechanism: Releasing, private: Private) -> None:

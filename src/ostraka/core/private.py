@@ -156,6 +156,11 @@ class Adjacency:
         )
 
 
+def promise_words(unit: str, relation: str) -> str:
+    """A unit under its relation, as ledgers record them: ``"row (zero-out)"``; replace-one goes unsaid."""
+    return unit if relation == "replace-one" else f"{unit} ({relation})"
+
+
 class _Sample:
     """Which rows of an array were answered from; shared by all arrays made of its rows."""
 

@@ -22,6 +22,7 @@ import numpy as np
 from ostraka.core import files
 from ostraka.core.ledger.budget import Budget, LedgerError
 from ostraka.core.ledger.ledger import Ledger
+from ostraka.core.private import promise_words
 from ostraka.data.guards import bits, mixed_in
 from ostraka.data.parquet import ENDINGS
 from ostraka.data.table import EXCEL, Table, of_frame, opened, sheet_rows, sheets
@@ -44,7 +45,7 @@ _VERSION = 1
 _DIGESTS = 2  # version of digests of cells: 1 hashed each number as a text
 _AT_ONCE = 1 << 16  # rows that are read and hashed at a time
 _OWNERS = {"row": ("person",), "label": ("row", "person")}  # units of which each of the others is a part
-_ROWS = {"document": "row"}  # of a document's row nothing else is read
+_ROWS = {"document": "row"}  # of its row only a document and its class are read
 
 
 class Units(NamedTuple):
@@ -102,8 +103,7 @@ class Account:
     ) -> None:
         """Record the cost of a release durably. A key that was charged before costs nothing."""
         moves = mechanism.curve().moves
-        name, relation = _promise(unit)
-        unit = name if relation == "replace-one" else f"{name} ({relation})"
+        unit = promise_words(*_promise(unit))
         ledger = self._open.get((unit, moves))
         if ledger is None:
             words = [part.replace(" ", "-") for part in _promise(unit) if part != "replace-one"]
@@ -148,9 +148,8 @@ class Account:
 
     def record(self, result: Result) -> Result:
         """The record of a release, with what all releases from its table cost one unit."""
-        unit, relation = result.settings["unit"], result.settings["relation"]
-        table = self.spent(unit if relation == "replace-one" else f"{unit} ({relation})").to_dict()
-        return replace(result, upper={**result.upper, "table": table})
+        unit = promise_words(result.settings["unit"], result.settings["relation"])
+        return replace(result, upper={**result.upper, "table": self.spent(unit).to_dict()})
 
     def units(self) -> list[str]:
         """The promises that were made from this table, such as ``"person"``."""
@@ -218,9 +217,9 @@ class Tables:
         self._read: dict[tuple[str, int], np.ndarray] = {}  # digests of a file, which take long
 
     @classmethod
-    def beside(cls, table: Path) -> Tables:
-        """The folder beside a table."""
-        return cls(table.resolve().parent / FOLDER)
+    def beside(cls, table: Path, *, unless: Path | None = None) -> Tables:
+        """The folder beside a table, unless another one is named."""
+        return cls(table.resolve().parent / FOLDER if unless is None else unless)
 
     def fit(self, content: str) -> Path:
         """The private folder of one fit, which ``content`` names: a digest of its settings and rows."""

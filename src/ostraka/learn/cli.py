@@ -406,6 +406,7 @@ def spend(
     """
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.ledger.ledger import Ledger
+    from ostraka.core.private import promise_words
     from ostraka.data.budgets import TableLedger, Tables
     from ostraka.learn.run import learned_nothing
     from ostraka.learn.ways.choose import way_of
@@ -415,11 +416,9 @@ def spend(
     show_plan(task.shape, plan, teacher=teacher, out=out, reader=reader)
     budgets = None
     if private is not None:
-        budgets = Tables.beside(private) if given.ledger is None else Tables(given.ledger)
-        unit = task.shape.unit
-        protected = unit if relation is Relation.REPLACE_ONE else f"{unit} ({relation.value})"
-        story = budgets.story(private, task.groups, unit=protected, run=folder.begun(out))
-        if story:
+        budgets = Tables.beside(private, unless=given.ledger)
+        unit = promise_words(task.shape.unit, relation)
+        if story := budgets.story(private, task.groups, unit=unit, run=folder.begun(out)):
             wrapped(story, on_stderr=True)
     if task.findings:  # spellings of cells on a terminal only
         wrapped("Found, for the owner's eyes", on_stderr=True)

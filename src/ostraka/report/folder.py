@@ -128,13 +128,16 @@ def _fingerprints(folder: Path, tables: dict[str, Path | None]) -> dict[str, str
 
 
 def name_of(folder: Path) -> str:
-    """A public name of a run, the same when it goes on, which tells nothing about its secret."""
+    """A public name of a run, the same when it goes on, which tells nothing about its secret.
+
+    The secret is made if there is none yet.
+    """
     secret = files.create(folder / SECRET, os.urandom(32))
     return hmac.new(secret, b"name of the run", digestmod="sha256").hexdigest()[:16]
 
 
 def begun(folder: Path) -> str | None:
-    """The name of a run that began and is not finished; None where none did. Writes nothing."""
+    """The name of the run in a folder; None where none began. Writes nothing."""
     return name_of(folder) if (folder / SECRET).exists() else None
 
 

@@ -126,7 +126,7 @@ def table(
     doubts = _doubts(table, columns, person=person, rows_are_people=rows_are_people)
     require_settled(doubts)
     request.check_price(generator)  # what the schema or the price refuses is refused before there is a folder
-    tables = Tables.beside(private) if budgets is None else Tables(budgets)
+    tables = Tables.beside(private, unless=budgets)
     _plan(table, columns, generator, groups=groups, doubts=doubts, tables=tables, out=out)
     console.require_consent(f"Spend epsilon {epsilon:g} of {private}?", yes=yes)
     codes = columns.encode(frame)
@@ -235,6 +235,7 @@ def _plan(
     out: Path,
 ) -> None:
     """Print what will be asked and what it costs, before anything is spent."""
+    from ostraka.core.private import promise_words
     from ostraka.data.units import count
     from ostraka.report import folder
 
@@ -251,8 +252,8 @@ def _plan(
     click.echo("Plan", err=True)
     for name, text in lines:
         click.echo(f"{name:<11}{text}", err=True)
-    story = tables.story(table.path, groups, unit=f"{unit} (add-or-remove)", run=folder.begun(out))
-    if story:
+    protected = promise_words(unit, "add-or-remove")
+    if story := tables.story(table.path, groups, unit=protected, run=folder.begun(out)):
         click.echo(story, err=True)
     for doubt in doubts:
         click.echo(f"for the owner: {doubt.sentence(cells=False)}", err=True)

@@ -170,12 +170,12 @@ def _ledger(
     budget: Budget | None,
 ) -> TableLedger:
     """The ledger of a run, which charges that of its table first; what was released before is said."""
+    from ostraka.core.private import promise_words
     from ostraka.data.budgets import TableLedger, Tables
     from ostraka.report import folder
 
-    tables = Tables.beside(private) if budgets is None else Tables(budgets)
-    unit = "row" if owners is None else "person"
-    unit += "" if relation == "replace-one" else f" ({relation})"
+    tables = Tables.beside(private, unless=budgets)
+    unit = promise_words("row" if owners is None else "person", relation)
     if story := tables.story(private, owners, unit=unit, run=folder.begun(out)):
         click.echo(story, err=True)
     account = tables.account(private, owners)
