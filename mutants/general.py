@@ -289,9 +289,8 @@ def main(arguments: list[str]) -> int:
             continue
         dead = len(drawn) - sum(1 for _ in survivors(drawn, tests_of))
         interval = binomtest(dead, len(drawn)).proportion_ci(0.95)
-        nobody = set[str](), False
         unreached = sum(
-            reaching(mutation.path, mutation.line, lines.get(mutation.path, {})) == nobody
+            not any(reaching(mutation.path, mutation.line, lines.get(mutation.path, {})))
             for mutation in drawn
         )
         print(
