@@ -45,7 +45,7 @@ def paint(typed: Options) -> None:
 
 
 def shown(parameter):
-    """What click was told of one parameter."""
+    """The settings of click for one parameter."""
     parts = [
         type(parameter).__name__,
         "/".join(parameter.opts),

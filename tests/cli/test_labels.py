@@ -34,7 +34,7 @@ def labels(*arguments: object) -> tuple[int, str, str]:
 def test_each_label_is_charged_once_and_the_model_is_plain(tables, method):
     code, out, err = labels("--public", "known.csv", "--method", method, "--epsilon", "3", "--epochs", "20")
     assert code == 0, err
-    blocks.hold(RECORD, method, blocks.normal_form(err + out))
+    blocks.hold(RECORD, method, blocks.normal_form(err + out), models=True)
     record = json.loads((tables / "run" / "result.json").read_text())
     assert record["settings"]["unit"] == "label"
     assert 2.6 < record["lower"]["epsilon"] <= record["upper"]["epsilon"] <= 3.0

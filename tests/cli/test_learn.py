@@ -49,7 +49,7 @@ def test_digits_need_no_arguments_and_end_at_epsilon_one(tmp_path, monkeypatch):
         "ledger.sqlite.secret, manifest.json, plan.json, report.html and result.json are"
     )
     record = json.loads((tmp_path / "run" / "result.json").read_text())
-    blocks.hold(RECORD, "of digits: said", blocks.normal_form(err + out))
+    blocks.hold(RECORD, "of digits: said", blocks.normal_form(err + out), models=True)
     assert 0.98 < record["lower"]["epsilon"] <= record["upper"]["epsilon"] <= 1.0
     assert record["utility"]["student"] > 0.85  # 0.97 on average, with a deviation of about 0.01
     assert "multiply the odds" in out
@@ -139,12 +139,17 @@ def unlabelled(tmp_path_factory, with_same_draws):
 def test_what_a_run_prints_and_writes_is_on_record(finished, teachers_run, unlabelled):
     """Whom it protects, what it costs, what is not protected, and who may read what."""
     run, record, err = finished
-    blocks.hold(RECORD, "of people: said", blocks.normal_form(err))
-    blocks.hold(RECORD, "of people: result", blocks.members(record))
+    blocks.hold(RECORD, "of people: said", blocks.normal_form(err), models=True)
+    blocks.hold(RECORD, "of people: result", blocks.members(record), models=True)
     for name in ("privacy-label.json", "model-card.md"):
-        blocks.hold(RECORD, f"of people: {name}", blocks.normal_form((run / name).read_text()))
-    blocks.hold(RECORD, "with teachers that are kept: said", blocks.normal_form(teachers_run[2]))
-    blocks.hold(RECORD, "of a class without a row: said", blocks.normal_form(unlabelled[1] + unlabelled[2]))
+        blocks.hold(RECORD, f"of people: {name}", blocks.normal_form((run / name).read_text()), models=True)
+    blocks.hold(RECORD, "with teachers that are kept: said", blocks.normal_form(teachers_run[2]), models=True)
+    blocks.hold(
+        RECORD,
+        "of a class without a row: said",
+        blocks.normal_form(unlabelled[1] + unlabelled[2]),
+        models=True,
+    )
     assert (
         record["settings"]["unit"] == json.loads((run / "privacy-label.json").read_text())["unit"] == "person"
     )
@@ -213,7 +218,7 @@ def test_released_labels_name_their_public_rows(finished):
 def test_a_screen_abstains(folder):
     record = json.loads(person("--json", "--sigma", "12", "--screen", "38", "4", "--epsilon", "9")[1])
     assert record["utility"]["abstained"] > 0
-    blocks.hold(RECORD, "with a screen: result", blocks.members(record))
+    blocks.hold(RECORD, "with a screen: result", blocks.members(record), models=True)
 
 
 def test_auto_runs_what_plan_proposes(folder):

@@ -33,7 +33,7 @@ def test_each_way_fits_the_budget_and_the_best_one_is_what_to_type():
     typed = re.search(r"ostraka learn .*--epsilon ([\d.]+)", out)
     assert float(typed[1]) <= 2.0001
     assert f"--way {best} " in typed[0] or (best == "argmax" and "--teachers" in typed[0])
-    blocks.hold(RECORD, "of 5000 rows", blocks.normal_form(out))
+    blocks.hold(RECORD, "of 5000 rows", blocks.normal_form(out), models=True)
 
 
 def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_clearly():
@@ -54,12 +54,12 @@ def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_
         screen = eval(teachers["screen"], {"Threshold": Threshold})
         total = total + teachers["n_questions"] * screen.curve()
     assert total.epsilon(delta=record["delta"]) == (teachers["epsilon"] or pytest.approx(epsilon, rel=1e-2))
-    blocks.hold(RECORD, "of 400 rows", blocks.normal_form(out))
+    blocks.hold(RECORD, "of 400 rows", blocks.normal_form(out), models=True)
 
 
 def test_people_have_no_rounds_and_the_command_asks_whose_rows_they_are():
     _, out, _ = plan("--rows", 3000, "--classes", 2, "--epsilon", 2, "--people", *FEW)
-    blocks.hold(RECORD, "of 3000 people", blocks.normal_form(out))
+    blocks.hold(RECORD, "of 3000 people", blocks.normal_form(out), models=True)
 
 
 def test_a_target_is_met_or_refused(monkeypatch):
@@ -69,7 +69,7 @@ def test_a_target_is_met_or_refused(monkeypatch):
     assert code == 0
     record = json.loads(out)
     assert max(way["accuracy"]["best"] for way in record["ways"] if way["accuracy"]) >= 0.7
-    blocks.hold(RECORD, "to a target", blocks.normal_form(out))
+    blocks.hold(RECORD, "to a target", blocks.normal_form(out), models=True)
     code, _, err = plan(*numbers, "--target-accuracy", 0.99)
     assert code == 2
     assert "no epsilon up to 10" in err
@@ -133,7 +133,10 @@ def test_a_public_proxy_narrows_the_ranges(tmp_path):
     common = ("--rows", 20_000, "--classes", 2, "--epsilon", 1, *FEW, "--json")
     assumed, measured = (plan(*common, *proxy)[1] for proxy in ((), ("--proxy", path, "--label", "y")))
     blocks.hold(
-        RECORD, "of 20000 rows like these", blocks.normal_form(measured.replace(str(path), "proxy.csv"))
+        RECORD,
+        "of 20000 rows like these",
+        blocks.normal_form(measured.replace(str(path), "proxy.csv")),
+        models=True,
     )
     ranges = [json.loads(record)["ways"][0]["accuracy"] for record in (measured, assumed)]
     widths = [accuracy["high"] - accuracy["low"] for accuracy in ranges]

@@ -47,15 +47,15 @@ COMMAND = ("private.csv", *BOUNDS, "--public", "public.csv", "--relation", "zero
 def test_a_number_is_learned_by_command_and_handed_over(tables_folder):
     code, out, err = learn(*COMMAND, "--person", "who")
     assert code == 0, err
-    blocks.hold(RECORD, "of numbers: said", blocks.normal_form(err + out))
+    blocks.hold(RECORD, "of numbers: said", blocks.normal_form(err + out), models=True)
     if HAS_ONNX:
         card = (tables_folder / "run" / "model-card.md").read_text()
-        blocks.hold(RECORD, "of numbers: model-card.md", blocks.normal_form(card))
+        blocks.hold(RECORD, "of numbers: model-card.md", blocks.normal_form(card), models=True)
     assert {path.name for path in (tables_folder / "run").iterdir()} == FILES | (
         {"student.onnx"} if HAS_ONNX else set()
     )
     record = json.loads((tables_folder / "run" / "result.json").read_text())
-    blocks.hold(RECORD, "of numbers: result", blocks.members(record))
+    blocks.hold(RECORD, "of numbers: result", blocks.members(record), models=True)
     assert 1.9 < record["lower"]["epsilon"] <= record["upper"]["epsilon"] <= 2.0
     assert record["utility"]["r2"] > 0.7  # 0.9 without privacy
     assert record["utility"]["intervals"]["0.9"]["coverage"] > 0.75  # 80 rows: below with 1e-5

@@ -6,58 +6,58 @@ repeated. Each line of ``numbers.txt`` is an expression and, after a tab, its va
 change. ``python -m tests.golden`` writes the values anew, also of an expression that is typed without one.
 """
 
-import copy  # noqa: F401
-import hashlib  # noqa: F401
+import copy
+import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction  # noqa: F401
+from fractions import Fraction
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 from sklearn.datasets import make_moons
-from sklearn.linear_model import LogisticRegression, RidgeClassifier  # noqa: F401
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import NearestCentroid  # noqa: F401
+from sklearn.neighbors import NearestCentroid
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline  # noqa: F401
-from sklearn.preprocessing import MinMaxScaler, StandardScaler  # noqa: F401
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from ostraka import *  # noqa: F403  (the expressions name what users import)
+from ostraka import *
 from ostraka import Adjacency, Budget, Curve, Ledger, Private, release
-from ostraka.accounting import *  # noqa: F403
-from ostraka.audit import *  # noqa: F403
-from ostraka.audit import adversaries, cuts, intervals, library, votes, worlds  # noqa: F401
-from ostraka.audit.attacks import *  # noqa: F403
-from ostraka.audit.attacks import generators, parties, properties, sampler  # noqa: F401
-from ostraka.audit.attacks import votes as attributes  # noqa: F401
-from ostraka.core import check, numeric, randomness, released  # noqa: F401
-from ostraka.core.accounting import publish, smooth  # noqa: F401
-from ostraka.core.accounting.bounds import exact_rdp  # noqa: F401
+from ostraka.accounting import *
+from ostraka.audit import *
+from ostraka.audit import adversaries, cuts, intervals, library, votes, worlds
+from ostraka.audit.attacks import *
+from ostraka.audit.attacks import generators, parties, properties, sampler
+from ostraka.audit.attacks import votes as attributes
+from ostraka.core import check, numeric, randomness, released
+from ostraka.core.accounting import publish, smooth
+from ostraka.core.accounting.bounds import exact_rdp
 from ostraka.core.consistent import Consistent
-from ostraka.core.curve import gaussian_delta, gaussian_epsilon  # noqa: F401
-from ostraka.core.laws import adaptive, curvature, equivalents, limit, losses, tables  # noqa: F401
-from ostraka.core.laws.cover import argmax_family, screen_family, stencils  # noqa: F401
-from ostraka.core.laws.gaussian import gaussian_deltas, gaussian_pair, mirrored  # noqa: F401
+from ostraka.core.curve import gaussian_delta, gaussian_epsilon
+from ostraka.core.laws import adaptive, curvature, equivalents, limit, losses, tables
+from ostraka.core.laws.cover import argmax_family, screen_family, stencils
+from ostraka.core.laws.gaussian import gaussian_deltas, gaussian_pair, mirrored
 from ostraka.core.laws.law import Law
-from ostraka.core.laws.law import check as check_law  # noqa: F401
+from ostraka.core.laws.law import check as check_law
 from ostraka.core.ledger import chain
-from ostraka.core.ledger.budget import BudgetExceeded, Pace, RenyiFilter  # noqa: F401
-from ostraka.core.mechanisms import exact  # noqa: F401
+from ostraka.core.ledger.budget import BudgetExceeded, Pace, RenyiFilter
+from ostraka.core.mechanisms import exact
 from ostraka.core.mechanisms.adaptive import AdaptiveMarginals, SequenceMarginals
-from ostraka.core.mechanisms.counts import NoisyMarginals, TreeMarginals  # noqa: F401
-from ostraka.core.mechanisms.selection import Selection, TokenDraw  # noqa: F401
-from ostraka.core.mechanisms.skellam import SkellamSum, largest_draw  # noqa: F401
-from ostraka.core.result import Result  # noqa: F401
+from ostraka.core.mechanisms.counts import NoisyMarginals, TreeMarginals
+from ostraka.core.mechanisms.selection import Selection, TokenDraw
+from ostraka.core.mechanisms.skellam import SkellamSum, largest_draw
+from ostraka.core.result import Result
 from ostraka.core.scores import Scores
 from ostraka.data.units import partition
-from ostraka.mechanisms import *  # noqa: F403
-from ostraka.parties import asker, models, party  # noqa: F401
-from ostraka.secure import agreement, keys, masks, rounds, server, two_party, wire  # noqa: F401
+from ostraka.mechanisms import *
+from ostraka.parties import asker, models, party
+from ostraka.secure import agreement, keys, masks, rounds, server, two_party, wire
 from ostraka.secure.agreement import Agreement, SecretQuestions
-from ostraka.voters.voting import Teacher  # noqa: F401
+from ostraka.voters.voting import Teacher
 from tests.parties.hidden_rounds import Wire, secret_parties
 
 RECORD = Path(__file__).with_name("numbers.txt")
@@ -98,7 +98,7 @@ TEACHERS = {"estimator": GaussianNB(), "X": MOONS[0], "y": MOONS[1], "n_teachers
 TAUGHT = worlds.TeacherWorlds(worlds.Retraining(**TEACHERS), n_trainings=3)
 KEPT = worlds.TeacherWorlds(worlds.Retraining(**TEACHERS, fixed=True), n_trainings=3, party=2, seed=4)
 WAVES = np.sin(np.arange(192.0)).reshape(8, 24) / 2 + 0.5  # confidences of models, and coins of the same size
-REFERENCES = ReferenceModels.from_confidences(WAVES, np.arange(192).reshape(8, 24) ** 3 % 7 > 2)  # noqa: F405
+REFERENCES = ReferenceModels.from_confidences(WAVES, np.arange(192).reshape(8, 24) ** 3 % 7 > 2)
 TARGET = np.cos(np.arange(24.0)) / 2 + 0.5
 COUNTED = TreeMarginals(sizes=(4, 4, 2), target=2, sigma_pairs=2.0, sigma_triples=3.0, select_epsilon=1.0)
 RELEASED = {
@@ -212,7 +212,7 @@ def paced():
 def history(**rule):
     """What a ledger says of its entries, accounts and what is left, step by step, but for times and heads."""
     budget, told = Budget(epsilon=1.5, delta=1e-5, **rule), []
-    first, second = GNMax(sigma=20.0), Threshold(at=9.0, sigma=30.0)  # noqa: F405
+    first, second = GNMax(sigma=20.0), Threshold(at=9.0, sigma=30.0)
     with Ledger(":memory:", budget=budget) as ledger:
         ledger.grant("ann", budget_epsilon=0.5)
         for step in range(12):
@@ -245,7 +245,7 @@ def history(**rule):
 
 def in_a_row(n_charges, **rule):
     """What a ledger at one moment says of one price that is charged again and again."""
-    price, settings = GNMax(sigma=40.0), {"budget": Budget(epsilon=1.0, delta=1e-5, **rule), "secret": KEY}  # noqa: F405
+    price, settings = GNMax(sigma=40.0), {"budget": Budget(epsilon=1.0, delta=1e-5, **rule), "secret": KEY}
     with mock.patch("time.time", return_value=1e6), Ledger(":memory:", **settings) as ledger:
         for step in range(n_charges):
             ledger.charge(price, uses=1 + step % 2, unit="row", simulation=False)
@@ -253,7 +253,7 @@ def in_a_row(n_charges, **rule):
                 ledger.note(f"step {step}", by="olga")
         seen = [[e.seq, e.kind, e.key, e.at, e.epsilon_after] for e in ledger.entries()]
         facts = ledger.count(), ledger.kinds(), ledger.unit, ledger.simulation, ledger.left()
-        most = [ledger.uses_left(mechanism) for mechanism in (price, SkellamMax(sigma=9.0))]  # noqa: F405
+        most = [ledger.uses_left(mechanism) for mechanism in (price, SkellamMax(sigma=9.0))]
         return [*seen, *facts, *most, repr(ledger.outlook()), ledger.entry_of(ledger.notes()[1].key).seq]
 
 
@@ -273,13 +273,13 @@ def bounds(*settings, **options):
     """Every bound by its name: what it holds for, and epsilon after each number of answers."""
     return {
         bound.name: [bound.publishable, bound.both_directions, *bound.answers, *bound.epsilon(1e-5)]
-        for bound in every_bound(*settings, **options)  # noqa: F405
+        for bound in every_bound(*settings, **options)
     }
 
 
 def planned(**settings):
     """The numbers of a proposal."""
-    plan = propose(**settings)  # noqa: F405
+    plan = propose(**settings)
     screen = () if plan.screen is None else (plan.screen.at, plan.screen.sigma)
     size = plan.n_teachers, plan.n_questions, plan.mechanism.sigma, plan.epsilon
     return [*size, *screen, *plan.answered, *plan.answers, *plan.student]
@@ -295,7 +295,7 @@ def agreed(n_classes, n_rows):
 def published(mechanism, counts, **settings):
     """The public record of a cost, from a seed, but for the words."""
     private, rng = Private(counts, Adjacency.one_ballot()), np.random.default_rng(0)
-    record = release_epsilon(mechanism, private, rng=rng, **settings).to_dict()  # noqa: F405
+    record = release_epsilon(mechanism, private, rng=rng, **settings).to_dict()
     return [value for value in record.values() if isinstance(value, float)]
 
 
@@ -337,7 +337,7 @@ def inspected(system, **settings):
     def answer(mechanism, private, *, ledger):
         return release(mechanism, private, ledger=ledger, rng=rng)
 
-    findings = audit_library(replace(system, answer=answer), **settings)  # noqa: F405
+    findings = audit_library(replace(system, answer=answer), **settings)
     return [finding.to_dict() for finding in findings]
 
 
@@ -370,7 +370,7 @@ def asked(present, absent, **settings):
     """The finding of two worlds with these laws, and how far asking went."""
     rng, steps = np.random.default_rng(0), []
     asks = (lambda n, law=law: rng.multinomial(n, law) for law in (present, absent))
-    finding = audit_until(*asks, progress=lambda *step: steps.append(step), **settings)  # noqa: F405
+    finding = audit_until(*asks, progress=lambda *step: steps.append(step), **settings)
     return [finding.to_dict(), steps]
 
 
@@ -382,7 +382,7 @@ def adversary(name, system):
         system,
         queries,
         np.arange(len(queries)) % 2,
-        mechanism=GNMax(sigma=2.0),  # noqa: F405
+        mechanism=GNMax(sigma=2.0),
         n_candidates=3,
         rng=np.random.default_rng(0),
     )
@@ -394,7 +394,7 @@ def audited(name, system, **settings):
     queries = MOONS[0][:3] if system is TAUGHT else np.array([[2.2], [9.6], [17.0]])
     options = {"trials": 5000, "orders": (2.0, 8.0), "rng": np.random.default_rng(0)} | settings
     labels = np.arange(len(queries)) % 2
-    return audit_adversary(name, system, GNMax(sigma=2.0), queries, labels, **options).to_dict()  # noqa: F405
+    return audit_adversary(name, system, GNMax(sigma=2.0), queries, labels, **options).to_dict()
 
 
 def recovered(found):

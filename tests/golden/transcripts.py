@@ -97,7 +97,7 @@ def seen() -> None:
     )  # fmt: skip
     lines = [f"{a:.3f},{b:.3f},{int(a > 0.5)}" for a, b in wave.reshape(200, 2)[:120]]
     Path("rows.csv").write_text("\n".join(["a,b,side", *lines]) + "\n")
-    log = [f"{query},{label}" for query, n in (("q1", (60, 30, 10)), ("q2", (98, 1, 1))) for label in range(3)
+    log = [f"{query},{label}" for query, n in (("q1", (60, 30, 10)), ("q2", (96, 3, 1))) for label in range(3)
            for _ in range(n[label])]  # fmt: skip
     Path("log.csv").write_text("\n".join(["query,label", *log]) + "\n")
     Path("members.csv").write_text("query,member\nq1,1\nq2,0\n")

@@ -105,9 +105,13 @@ class TestGraphCells:
         assert cells.codes(asked)[:, 0].tolist() == nearest.tolist()
 
     def test_cells_are_ward_clusters_and_prototypes_their_middles(self):
-        rows = whole_rows(80, np.random.default_rng(4))
-        cells = GraphCells(n_features=6, n_cells=5).fit(rows)
-        points = plain_graph(rows, n_neighbors=7, n_features=5, time=0.0)
+        near = np.random.default_rng(4).integers(-27, 28, size=(5, 8, 3))
+        near[0, 0] = [37, 3, -5]
+        # clusters whose middles add up to 0: ties would be broken by the last bits of eigenvectors
+        middles = np.array([[90, 0, 0], [-60, 80, 0], [-30, -80, 40], [0, 0, 60], [0, 0, -100]])
+        rows = (middles[:, None] + np.concatenate([near, -near], axis=1)).reshape(-1, 3).astype(np.float64)
+        cells = GraphCells(n_features=6, n_cells=5, n_neighbors=20).fit(rows)
+        points = plain_graph(rows, n_neighbors=20, n_features=5, time=0.0)
         labels = AgglomerativeClustering(5).fit_predict(points)
         assert adjusted_rand_score(cells.codebooks_[0].argmax(axis=1), labels) == 1.0
         assert cells.codebooks_[0].sum(axis=1).tolist() == [1] * 80
