@@ -278,9 +278,9 @@ class Wire:
         self.link, self.log = link, {}
         self.sent, self.received = sent or {}, received or {}
 
-    def ask(self, verb, sealed, most):
+    def ask(self, verb, sealed, most, *, again=False):
         self.log[f"{verb} request"] = sealed = self.sent.get(verb, lambda x: x)(sealed)
-        answer = self.received.get(verb, lambda x: x)(self.link.ask(verb, sealed, most))
+        answer = self.received.get(verb, lambda x: x)(self.link.ask(verb, sealed, most, again=again))
         self.log[f"{verb} answer"] = answer
         return answer
 

@@ -444,8 +444,8 @@ def traffic(hidden, reveals):
     """Each message of a secret round: how long it is, how long an answer may be, and how long it is."""
 
     class Counted(Wire):
-        def ask(self, verb, sealed, most):
-            answer = super().ask(verb, sealed, most)
+        def ask(self, verb, sealed, most, *, again=False):
+            answer = super().ask(verb, sealed, most, again=again)
             messages.append((name_of[self], verb, len(sealed), most, len(answer)))
             return answer
 

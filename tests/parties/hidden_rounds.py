@@ -19,10 +19,10 @@ class Wire:
     def __init__(self, link, change=None):
         self.link, self.log, self.change = link, [], change or (lambda _verb, _direction, data: data)
 
-    def ask(self, verb, sealed, most):
+    def ask(self, verb, sealed, most, *, again=False):
         sealed = self.change(verb, "sent", sealed)
         self.log.append((verb, "sent", sealed))
-        answer = self.link.ask(verb, sealed, most)
+        answer = self.link.ask(verb, sealed, most, again=again)
         assert len(answer) <= most, "a wire would not let it through"
         answer = self.change(verb, "received", answer)
         self.log.append((verb, "received", answer))

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import threading
+import time
 import traceback
 
 import numpy as np
@@ -21,6 +23,7 @@ from ostraka.secure.agreement import Agreement
 from ostraka.secure.keys import Identity, exchange_key, new_secret
 from ostraka.secure.rounds import Call, PartyError
 from tests.parties.hidden_rounds import fails
+from tests.threads import at_once
 
 X, Y = load_iris(return_X_y=True)
 SECRET = 123.456
@@ -63,6 +66,41 @@ def test_one_answer_a_round_and_no_second_call_for_it(ensemble, tap):
         party.vote(wire.log["vote request"])
     with pytest.raises(PartyError, match="knows this round"):
         party.join(wire.log["join request"])
+
+
+def test_the_same_request_again_gets_the_same_bytes_and_is_paid_once(ensemble, tap):
+    parties = ensemble()
+    wire, party = tap(parties), parties.parties["party-1"]
+    sound, begun, replies = party.vote, threading.Event(), []
+
+    def slow(request):
+        begun.set()
+        time.sleep(0.1)
+        return sound(request)
+
+    party.vote = slow
+    with Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5)) as ledger:
+        party._payments.ledger = ledger
+        with at_once(lambda: parties.vote([[0.0, 0.0]])):
+            begun.wait()  # now the request comes again, before there is a reply
+            replies.append(party.answers["/v1/vote"](wire.log["vote request"]))
+        replies.append(party.answers["/v1/vote"](wire.log["vote request"]))
+        assert {*replies} == {wire.log["vote answer"]}
+        assert len(ledger.entries()) == 1
+
+
+def test_requests_that_are_refused_put_out_no_reply(ensemble, tap, monkeypatch):
+    monkeypatch.setattr(_party, "_OPEN_ROUNDS", 2)
+    parties = ensemble()
+    wire, answer = tap(parties), parties.parties["party-1"].answers["/v1/vote"]
+    parties.vote([[0.0, 0.0]])
+    for number in range(3):
+        with pytest.raises(PartyError, match="signature"):
+            answer(bytes([number] * 99))
+    assert answer(wire.log["vote request"]) == wire.log["vote answer"]
+    for _ in range(2):
+        parties.vote([[0.0, 0.0]])
+        assert len(parties.parties["party-1"]._replies) <= 2
 
 
 def test_the_answer_to_a_round_is_gone_even_if_the_request_was_wrong(ensemble, tap):

@@ -1,5 +1,6 @@
 """Rounds with secret questions: right sums, or an error that names who failed; nothing is used twice."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -10,7 +11,7 @@ from ostraka import Budget, Ledger, release
 from ostraka.mechanisms import SkellamMax
 from ostraka.parties.parties import PartyEnsemble
 from ostraka.parties.party import Party
-from ostraka.secure import rounds
+from ostraka.secure import rounds, wire
 from ostraka.secure.agreement import Agreement, SecretQuestions, canonical
 from ostraka.secure.dealer import Dealer
 from ostraka.secure.keys import Identity, exchange_key, new_secret
@@ -54,6 +55,37 @@ def test_an_asker_who_may_cheat_costs_the_square_root_of_half_the_classes_more_i
     agreement = agreed(secret, classes=range(10))
     assert agreement.mechanism == SkellamMax(sigma=9.0, changed=10)
     assert Agreement.from_json(agreement.to_json()) == agreement
+
+
+@pytest.mark.parametrize("options", [None, {}, {"hidden_units": 4}, ARGMAX], ids=str)
+def test_a_reply_that_is_lost_on_the_way_is_fetched_again_and_paid_once(monkeypatch, ensemble, options):
+    """The votes and what follows them: a round that is paid for must not be lost with a connection."""
+    parties = ensemble() if options is None else secret_parties(**options)
+    sound, lost = wire.Line._ask, []
+
+    def losing(line, method, path, *rest, **how):
+        answer = sound(line, method, path, *rest, **how)
+        if path not in {"/v1/join", "/v1/ask", "/v1/layer"} and (line, path) not in lost:
+            lost.append((line, path))
+            raise wire.Late("ConnectionResetError", sent=True)
+        return answer
+
+    monkeypatch.setattr(wire.Line, "_ask", losing)
+    with contextlib.ExitStack() as stack:
+        urls = {
+            name: stack.enter_context(wire.PartyServer(party)).url for name, party in parties.parties.items()
+        }
+        ledgers = {
+            name: stack.enter_context(Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5)))
+            for name in urls
+        }
+        for name, ledger in ledgers.items():
+            parties.parties[name]._payments.ledger = ledger
+            parties._links[name] = wire.link(name, urls[name], timeout=60)
+        assert parties.vote(ROWS).shape == (7, 3)
+        assert [len(ledger.entries()) for ledger in ledgers.values()] == [1, 1, 1]
+    paths = {None: [], "argmax": ["/v1/argmax", "/v1/hold"]}[(options or {}).get("reveals")]
+    assert sorted(path for _, path in lost) == [*paths, *["/v1/vote"] * (3 - len(paths) // 2)]
 
 
 # a message that is changed, a process that dies
@@ -176,10 +208,13 @@ def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(options, nam
 
 
 @pytest.mark.parametrize(("options", "verb"), [*EVERY_ROUND, *HELD])
-def test_a_message_sent_again_is_refused(options, verb):
+def test_a_message_sent_again_is_refused_or_gets_the_same_reply(options, verb):
     parties = secret_parties(**options)
     wire = tapped(parties)
     parties.vote(ROWS)
+    if verb in {"vote", "hold", "argmax"}:  # as the round is paid for
+        assert wire.link.ask(verb, wire.last(verb, "sent"), 10**6) == wire.last(verb, "received")
+        return
     with pytest.raises(PartyError, match=r"not open|knows this round") as caught:
         wire.link.ask(verb, wire.last(verb, "sent"), 10**6)
     assert caught.value.parties == ("party-1",)

@@ -65,7 +65,7 @@ def clear_round(asker: Asker, rows: np.ndarray, names: tuple[str, ...]) -> np.nd
     body = rounds.pack([rounds.write_replies(call.digest, replies), rows.tobytes()])
     request = asker.identity.seal("request", body)
     limit = SIGNATURE_BYTES + 32 + 4 * len(rows) * len(agreement.classes)
-    sealed = replies_of(names, lambda name: links[name].ask("vote", request, limit))
+    sealed = replies_of(names, lambda name: links[name].ask("vote", request, limit, again=True))
     return plausible(added(sealed, round_, secret, agreement), len(names), agreement)
 
 
@@ -259,7 +259,7 @@ class SecretRound:
     def answer(self, name: str, verb: str, message: bytes) -> bytes:
         """Return a party's answer to one message, after checking its signature for this round."""
         limit = _SMALL_REPLY + 9 * self.sizes.n_rows * (self.sizes.first + self.sizes.n_classes)
-        sealed = self.asker.links[name].ask(verb, message, limit)
+        sealed = self.asker.links[name].ask(verb, message, limit, again=verb in {"hold", "argmax"})
         transcript = self.round.transcript.hex()
         with by(name):
             return _bound(self.asker.agreement, name, verb, sealed, transcript)
@@ -272,7 +272,9 @@ class SecretRound:
         limit = SIGNATURE_BYTES + KEY_BYTES + 4 * self.sizes.n_rows * self.sizes.n_classes
         links, identity = self.asker.links, self.asker.identity
         sealed = {name: identity.seal("turn", self.headed(message)) for name, message in messages.items()}
-        return replies_of(tuple(messages), lambda name: links[name].ask("vote", sealed[name], limit))
+        return replies_of(
+            tuple(messages), lambda name: links[name].ask("vote", sealed[name], limit, again=True)
+        )
 
 
 def _bound(agreement: Agreement, name: str, purpose: str, sealed: bytes, digest: str) -> bytes:

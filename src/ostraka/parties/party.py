@@ -9,10 +9,13 @@ and the asker do.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import warnings
 from collections import OrderedDict
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 _USED_UP = "what it may answer is used up"
 _OPEN_SECRET_ROUNDS = 8  # each keeps pads in memory; the oldest is given up for a new one
 _OPEN_ROUNDS = 64  # the oldest is given up for a new one
+_PAID = frozenset({"/v1/vote", "/v1/hold", "/v1/argmax"})  # a lost reply to these would be paid for in vain
 _ASK_ALONE = threading.Lock()  # estimators may use global generators and warning filters
 Checked = TypeVar("Checked")
 
@@ -84,7 +88,8 @@ class Party(HoldsSecrets):
     modulo 2^32. It looks uniform without the round's secret of this party or, for each other
     participant, of that one. Only the sum over *all* participants of one call shows anything, and
     only to the aggregator. Secrets are drawn for one round, used once and forgotten, so a mask
-    never hides two votes, not even after a restart; a second request in a round is refused.
+    never hides two votes, not even after a restart; a second request in a round is refused. The same
+    request again, as after a connection that broke, gets the same bytes and pays nothing.
 
     A model that cannot be trained or asked votes for a class fixed by the party's place in the
     agreement. The error is reported to no other participant.
@@ -125,6 +130,7 @@ class Party(HoldsSecrets):
         self._payments = Payments(self.name, agreement, ledger)
         self._open: OrderedDict[str, tuple[Call, bytes]] = OrderedDict()
         self._known: OrderedDict[str, None] = OrderedDict()
+        self._replies: OrderedDict[bytes, Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
         check_supported(estimator, agreement)
         X, y = rows(np.asarray(X), estimator), np.asarray(y)
@@ -153,7 +159,27 @@ class Party(HoldsSecrets):
             verbs |= {"/v1/ask": self.ask, "/v1/layer": self.layer}
         if self.agreement.argmax_only:
             verbs |= {"/v1/hold": self.hold, "/v1/argmax": self.argmax}
-        return verbs
+        return {
+            path: partial(self._once, handler) if path in _PAID else handler
+            for path, handler in verbs.items()
+        }
+
+    def _once(self, handler: Callable[[bytes], bytes], message: bytes) -> bytes:
+        """The reply to a message; the same one again waits for that reply, and gets it."""
+        digest = hashlib.sha256(message).digest()
+        with self._lock:
+            first, reply = digest not in self._replies, self._replies.setdefault(digest, Future())
+            while len(self._replies) > _OPEN_ROUNDS:
+                self._replies.popitem(last=False)
+        if first:
+            try:
+                reply.set_result(handler(message))
+            except BaseException as error:
+                reply.set_exception(error)
+                with self._lock:  # strangers' messages would put out replies that are paid for
+                    self._replies.pop(digest, None)
+                raise
+        return reply.result()
 
     @property
     def most_bytes(self) -> int:
