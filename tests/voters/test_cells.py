@@ -276,6 +276,35 @@ class TestQuantileCells:
         assert codes[0] == cells.codes(np.array([[5.0]]))[0, 0]
         assert (codes[1:] == len(cells.codebooks_[0]) - 1).all()
 
+    def test_the_bin_of_a_cell_follows_from_that_cell_alone(self):
+        """Also where Python calls two cells equal: 1, 1.0 and True, or numbers of an array's own types."""
+        cells = [
+            1,
+            1.0,
+            True,
+            "1",
+            "True",
+            " 1 ",
+            0,
+            False,
+            -0.0,
+            "a",
+            "",
+            None,
+            math.nan,
+            math.inf,
+            2**53 + 1,
+        ]
+        cells += [float(2**53), 10**400, np.float64(1.0), np.int64(1), np.True_, "a\udcff", b"a", "TRUE", 7.5]
+        rng = np.random.default_rng(0)
+        for public in ([[float(n)] for n in range(30)], [["1"], ["True"], ["a"], ["7.5"]] * 10):
+            bins = QuantileCells(n_bins=4).fit(public)
+            alone = [bins.codes([[cell]])[0, 0] for cell in cells]
+            assert len({*alone}) > 2
+            for rows in (rng.integers(0, len(cells), 200), np.array([0, 1, 0, 1]), np.array([0, 2, 3, 0, 2])):
+                several = bins.codes([[cells[place]] for place in rows])[:, 0]
+                assert several.tolist() == [alone[place] for place in rows]
+
     def test_columns_are_chosen_by_name(self):
         frame = pa.table({"a": list(range(20)), "b": list(range(20))})
         cells = QuantileCells(columns=["b"], n_bins=2).fit(frame)

@@ -928,6 +928,8 @@ def written(cell: Any) -> str:
 def numbers(cells: Any) -> np.ndarray:
     """A column as float64, each cell by :func:`number`."""
     array = cells_of(cells)
+    if array.dtype.kind == "O" and {*map(type, array)} <= {float, type(None)}:
+        array = array.astype(np.float64)
     if array.dtype.kind in "biuf":
         values = array.astype(np.float64)
         return np.where(np.isfinite(values), values, np.nan)

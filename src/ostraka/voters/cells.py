@@ -36,6 +36,7 @@ _N_COMPONENTS = 64
 FINEST = 2**20  # of a line: squares of its length are whole numbers in floats
 _WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merged
 _TRUTH = {"True": "1", "False": "0"}
+_ALIKE = {str, int, float, type(None)}  # equal cells of these types are read alike; True and 1 are not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,6 +469,14 @@ def _codes(bins: tuple[str, np.ndarray], cells: _Column | Coded) -> np.ndarray:
         return np.asarray(_codes(bins, cells.values.tolist())[cells.codes])
     kind, marks = bins
     last = _n_bins(bins) - 1
+    if (
+        isinstance(cells, list)
+        and {*map(type, cells)} <= _ALIKE
+        and len(code := dict.fromkeys(cells)) < len(cells)
+    ):
+        # a table repeats its cells; each is read once
+        code.update(zip(code, _codes(bins, list(code)).tolist(), strict=True))
+        return np.fromiter(map(code.__getitem__, cells), dtype=np.int64, count=len(cells))
     if kind == "edges":
         numbers = _numbers(cells)
         return np.where(np.isfinite(numbers), np.searchsorted(marks, numbers), last)
@@ -508,28 +517,39 @@ def _one_hot(array: np.ndarray) -> list[list[int]] | None:
 
 def _columns(X: Any, names: Any) -> dict[Any, Any]:
     """Return the cells of each column, by name or index."""
+    present: Sequence[Any]
     if _is_frame(X):
         import narwhals  # noqa: PLC0415
 
         frame = narwhals.from_native(X, eager_only=True)
-        # names may be numbers, by which a frame has rows
-        cells: dict[Any, Any] = {name: frame.get_column(name).to_list() for name in frame.columns}
+        present = frame.columns
+
+        def column(name: Any) -> Any:
+            return frame.get_column(name).to_list()  # names may be numbers, by which a frame has rows
+
     elif isinstance(X, list | tuple) and X and all(isinstance(row, list | tuple) for row in X):
         # no array: one text would make text of all cells; and each row has its own length
-        places = (
+        present = (
             range(max(map(len, X))) if names is None else [place for place in names if isinstance(place, int)]
         )
-        cells = {place: [row[place] if place < len(row) else None for row in X] for place in places}
+
+        def column(name: Any) -> Any:
+            return [row[name] if name < len(row) else None for row in X]
+
     else:
         array = np.asarray(X)
         if array.ndim != 2 or not len(array):
             raise ValueError(f"X must have shape (n_rows, n_columns), got {array.shape}")
-        cells = {place: array[:, place].tolist() for place in range(array.shape[1])}
-    wanted = list(cells) if names is None else list(names)
-    missing = [name for name in wanted if name not in cells]
+        present = range(array.shape[1])
+
+        def column(name: Any) -> Any:
+            return array[:, name].tolist()
+
+    wanted = list(present) if names is None else list(names)
+    missing = [name for name in wanted if name not in present]
     if missing:
-        raise ValueError(f"X has no column {missing[0]!r}; it has {len(cells)} columns")
-    return {name: cells[name] for name in wanted}
+        raise ValueError(f"X has no column {missing[0]!r}; it has {len(present)} columns")
+    return {name: column(name) for name in wanted}
 
 
 def _numbers(cells: _Column) -> np.ndarray:
