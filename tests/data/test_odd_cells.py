@@ -1,5 +1,9 @@
 """Cells that nobody expects count as no value, or as the first class: one of them ends no run."""
 
+import datetime as dt
+import math
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -38,6 +42,39 @@ def test_it_is_digested_encoded_and_found_again(cell, tmp_path):
     assert len(digest(frame.to_numpy())) == 64
     account = Tables(tmp_path).account(None, rows=frame)
     assert Tables(tmp_path).known(None, rows=frame).number == account.number
+
+
+NOON = dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC)
+EQUAL = [
+    NOON,
+    NOON.astimezone(dt.timezone(dt.timedelta(hours=14))),
+    Decimal("1.0"),
+    Decimal("1.00"),
+    0.0,
+    -0.0,
+]
+EQUAL += [1, 1.0, True, np.float64(1.0), np.True_, ([1], 2), [1], math.nan, None, "1", "nan", b"1", HUGE]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"categories": ["1.0", "True", "2020-01-01T12:00:00+00:00", "0.0", "other"]},
+        {"categories": ["1.00", "1", "-0.0", "2020-01-02T02:00:00+14:00", "b'1'", "([1], 2)", "other"]},
+        {"edges": [0, 0.5, 1.5], "missing": True},
+        {"edges": [18262.0, 18263.0, 18264.0], "date": True, "missing": True},
+    ],
+    ids=["categories", "other spellings", "numbers", "dates"],
+)
+def test_the_code_of_a_cell_follows_from_that_cell_alone_though_python_calls_it_equal_to_another(column):
+    schema = Schema.from_dict({"a": column})
+    alone = [schema.encode({"a": [cell]})[0, 0] for cell in EQUAL]
+    assert len({*alone}) > 1
+    for seed in range(20):
+        rows = np.random.default_rng(seed).permutation(len(EQUAL)).tolist()
+        assert schema.encode({"a": [EQUAL[row] for row in rows]})[:, 0].tolist() == [
+            alone[row] for row in rows
+        ]
 
 
 def test_columns_of_a_frame_may_have_numbers_for_names():

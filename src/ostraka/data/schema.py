@@ -26,7 +26,7 @@ import numpy as np
 
 from ostraka.core import check
 from ostraka.data.parquet import schema_of
-from ostraka.data.table import MISSING, cells_of, named, numbers, text_of, word, written
+from ostraka.data.table import MISSING, cells_of, distinct, named, numbers, text_of, word, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -144,14 +144,14 @@ class Column:
             inner = np.asarray(self.edges[1:-1], dtype=np.float64)
             codes = np.searchsorted(inner, np.where(listed, floats, 0.0), side="right").astype(np.int64)
         else:
-            kinds, places = _kinds(cells)
+            kinds, places = distinct(cells)
             place = {category: code for code, category in enumerate(self.categories)}
             words = [word(kind) for kind in kinds]
             of_kinds = []
             for text, kind in zip(words, kinds, strict=True):
-                # older schemas wrote a whole float with a point, and a date with microseconds
+                # older schemas wrote a whole float with a point, and a date with microseconds; -0.0 is 0.0
                 moment = [kind.isoformat(timespec="microseconds")] if isinstance(kind, dt.datetime) else []
-                spellings = [text, written(kind), *moment]
+                spellings = [text, "0.0" if isinstance(kind, float) and not kind else written(kind), *moment]
                 of_kinds.append(next((place[spelling] for spelling in spellings if spelling in place), -1))
             codes = np.array(of_kinds, dtype=np.int64)[places]
             listed, absent = codes >= 0, np.array([not text for text in words], dtype=bool)[places]
@@ -467,18 +467,8 @@ def _absent(cells: np.ndarray) -> np.ndarray:
     """Whether each cell of a column of numbers stands for no number."""
     if cells.dtype.kind in "biuf":
         return np.asarray(cells != cells)  # noqa: PLR0124  (NaN differs from itself)
-    return np.array([word(cell).lower() in MISSING for cell in cells.tolist()], dtype=bool)
-
-
-def _kinds(cells: np.ndarray) -> tuple[list[Any], np.ndarray]:
-    """The different values of a column, and each cell's place; 1, 1.0 and True are different."""
-    if cells.dtype.kind != "O":
-        values, places = np.unique(cells, return_inverse=True)
-        return values.tolist(), places.ravel()
-    ranks: dict[tuple[type, Any], int] = {}
-    keys = [(type(cell), cell if cell.__hash__ else str(cell)) for cell in cells.tolist()]
-    codes = np.array([ranks.setdefault(key, len(ranks)) for key in keys], dtype=np.int64)
-    return [cell for _, cell in ranks], codes
+    kinds, places = distinct(cells)
+    return np.asarray(np.array([word(kind).lower() in MISSING for kind in kinds], dtype=bool)[places])
 
 
 def _ordinal(day: dt.date) -> int:
@@ -494,7 +484,7 @@ def _written(day: int) -> str | None:
 
 def _days(cells: np.ndarray) -> np.ndarray:
     """Dates as days since 1970-01-01; NaN where a cell is none."""
-    kinds, places = _kinds(cells)
+    kinds, places = distinct(cells)
     days = np.full(len(kinds), np.nan)
     for k, kind in enumerate(kinds):
         match = _DATE.fullmatch(word(kind))

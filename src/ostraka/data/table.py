@@ -21,6 +21,7 @@ import re
 import zipfile
 from collections import Counter
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -38,6 +39,7 @@ _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _IS_NUMBER = re.compile(_NUMBER, re.ASCII)
 _BAD = "\ufffd"  # what a decoder writes for bytes that are not of its encoding
 _TORN = re.compile(f"[{_BAD}\ud800-\udfff]")  # or halves of characters, which no encoding writes
+_ONE_FORM = {str, int, float, bool, bytes, type(None)}
 _SHOWN = 20  # column names in a message
 _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d")  # and ISO 8601 with a time
 _ISO_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -933,7 +935,33 @@ def numbers(cells: Any) -> np.ndarray:
     if array.dtype.kind in "biuf":
         values = array.astype(np.float64)
         return np.where(np.isfinite(values), values, np.nan)
-    return np.array([number(cell) for cell in array.tolist()], dtype=np.float64)
+    different, places = distinct(array)
+    return np.asarray(np.array([number(cell) for cell in different], dtype=np.float64)[places])
+
+
+def distinct(cells: Any) -> tuple[list[Any], np.ndarray]:
+    """The different cells of a column, and the place of each cell among them; 1, 1.0 and True are different.
+
+    A table repeats its cells: what is made of a cell alone is made once of all that are read alike.
+    """
+    array = cells_of(cells)
+    if array.dtype.kind != "O":
+        values, places = np.unique(array, return_inverse=True)
+        return values.tolist(), places.ravel()
+    column = array.tolist()
+    types = {*map(type, column)} - {str, type(None)}
+    plain = types <= {int} or types <= {float}
+    keys = column if plain else [_key(cell) for cell in column]
+    first = dict(zip(reversed(keys), reversed(column), strict=True))
+    place = {key: code for code, key in enumerate(first)}
+    return list(first.values()), np.fromiter(map(place.__getitem__, keys), dtype=np.int64, count=len(keys))
+
+
+def _key(cell: Any) -> Any:
+    """Equal for cells that are read alike. Equal moments and decimal numbers may be written in two ways."""
+    if type(cell) in _ONE_FORM or isinstance(cell, np.generic):
+        return type(cell), cell
+    return (type(cell), str(cell)) if isinstance(cell, dt.date | Decimal) else id(cell)
 
 
 def cells_of(values: Any) -> np.ndarray:

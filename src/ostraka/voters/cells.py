@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from ostraka.core import check
 from ostraka.data.labels import Coded
 from ostraka.data.nearest import INVARIANCES, nearest, squared_distances, transforms
-from ostraka.data.table import is_missing, word
+from ostraka.data.table import distinct, is_missing, word
 from ostraka.data.table import numbers as numbers_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ _N_COMPONENTS = 64
 FINEST = 2**20  # of a line: squares of its length are whole numbers in floats
 _WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merged
 _TRUTH = {"True": "1", "False": "0"}
-_ALIKE = {str, int, float, type(None)}  # equal cells of these types are read alike; True and 1 are not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -465,24 +464,21 @@ def _n_bins(bins: tuple[str, np.ndarray]) -> int:
 
 def _codes(bins: tuple[str, np.ndarray], cells: _Column | Coded) -> np.ndarray:
     """Return the bin of each cell, which depends on that cell only."""
-    if isinstance(cells, Coded):
-        return np.asarray(_codes(bins, cells.values.tolist())[cells.codes])
+    if isinstance(cells, np.ndarray):
+        return _codes_of(bins, cells)
+    values, places = (cells.values.tolist(), cells.codes) if isinstance(cells, Coded) else distinct(cells)
+    return np.asarray(_codes_of(bins, values)[places])
+
+
+def _codes_of(bins: tuple[str, np.ndarray], values: _Column) -> np.ndarray:
     kind, marks = bins
     last = _n_bins(bins) - 1
-    if (
-        isinstance(cells, list)
-        and {*map(type, cells)} <= _ALIKE
-        and len(code := dict.fromkeys(cells)) < len(cells)
-    ):
-        # a table repeats its cells; each is read once
-        code.update(zip(code, _codes(bins, list(code)).tolist(), strict=True))
-        return np.fromiter(map(code.__getitem__, cells), dtype=np.int64, count=len(cells))
     if kind == "edges":
-        numbers = _numbers(cells)
+        numbers = _numbers(values)
         return np.where(np.isfinite(numbers), np.searchsorted(marks, numbers), last)
     if not len(marks):
-        return np.full(len(cells), last)
-    words = _words(cells)
+        return np.full(len(values), last)
+    words = _words(values)
     place = np.searchsorted(marks, words).clip(max=len(marks) - 1)
     return np.where(marks[place] == words, place, last)
 
