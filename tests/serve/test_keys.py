@@ -1,19 +1,23 @@
 """Keys: random, shown once, kept as an HMAC, compared in constant time, rotated and revoked while it runs."""
 
+import base64
+import contextlib
 import hmac
 import json
 import os
 import re
 import shlex
 import stat
+import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from ostraka.ledger import LedgerError
-from ostraka.serve.keys import CHECK, CLIENT, OWNER, Holder, Keyring, pepper, secret_in
+from ostraka.serve.keys import CHECK, CLIENT, OWNER, Holder, Keyring, bearer, pepper, secret_in
 from tests.serve.conftest import PATIENCE, PEPPER, deploy, serving
 
 
@@ -140,7 +144,11 @@ ALICE = {"role": CLIENT, "epsilon": 1.0, "keys": {"0" * 12: "0" * 64}}
                 {"role": OWNER},
                 {"keys": {"0" * 12: "zz" * 32}},
                 {"keys": []},
+                {"keys": {"0" * 11: "0" * 64}},
                 {"by": 7},
+                {"by": "a\nb"},
+                {"subject": "s"},
+                {"role": OWNER, "epsilon": None, "subject": "two words"},
                 {"more": 1},
             )
         ),
@@ -225,3 +233,170 @@ def test_what_is_no_secret_is_said_with_how_to_make_one_and_not_quoted(written):
         pepper({name: value for name, value in environment.items() if value is not None})
     assert not re.search("echo|secret$|zz", str(error.value))
     assert pepper({"OSTRAKA_PEPPER": "ab" * 32}) == b"\xab" * 32
+
+
+def test_a_change_to_the_file_of_keys_is_made_under_a_lock_of_its_owner_alone_and_can_be_read(ring, tmp_path):
+    before = os.umask(0)
+    try:
+        ring.add("alice", role=CLIENT, epsilon=1.0, by="olga")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "keys.lock").stat().st_mode) == 0o600
+    written = (tmp_path / "keys.json").read_text()
+    assert written == json.dumps(json.loads(written), indent=2)
+
+
+def test_caps_that_a_ledger_does_not_have_are_granted_by_whoever_decided_them(ring):
+    ring.add("alice", role=CLIENT, epsilon=1.0, by="olga")
+    ring.add("bob", role=CLIENT, epsilon=2.0)
+    ring.add("carol", role=CLIENT)  # whose cap 'ostraka ledger grant' sets
+    ring.add("olga", role=OWNER)
+    accounts = [SimpleNamespace(name="bob", cap=2.0), SimpleNamespace(name="carol", cap=9.0)]
+    ledger = SimpleNamespace(accounts=lambda: accounts)
+    assert ring.grants(ledger) == [("alice", 1.0, "olga")]
+    accounts[0].cap = 2.5
+    assert ring.grants(ledger) == [("alice", 1.0, "olga"), ("bob", 2.0, "")]
+
+
+@pytest.mark.parametrize(
+    ("authorization", "key"),
+    [
+        (b"Bearer  ostraka_x ", b"ostraka_x"),
+        (b"bEARER ostraka_x", b"ostraka_x"),
+        (b"BASIC " + base64.b64encode(b"olga:ostraka_x"), b"ostraka_x"),
+        (b"Basic " + base64.b64encode(b"olga:a:b"), b"a:b"),
+        (b"Basic *" + base64.b64encode(b"olga:ostraka_x"), b""),  # not in base64
+        (b"Basic " + base64.b64encode(b"olga"), b""),
+        (b"Digest ostraka_x", b""),
+        (b"", b""),
+    ],
+)
+def test_a_key_is_a_bearer_token_or_the_password_of_a_browser(authorization, key):
+    assert bearer({b"authorization": authorization}) == key
+    assert bearer({}) == b""
+
+
+def test_a_command_that_makes_a_secret_has_half_a_minute(monkeypatch):
+    limits = []
+
+    def late(words, *, timeout, **_):
+        limits.append((words, timeout))
+        raise subprocess.TimeoutExpired(words, timeout)
+
+    monkeypatch.setattr(subprocess, "run", late)
+    with pytest.raises(ValueError, match=r"^the command of OSTRAKA_PEPPER failed \(TimeoutExpired\)$"):
+        pepper({"OSTRAKA_PEPPER": "exec:vault 'of mine'"})
+    assert limits == [(["vault", "of mine"], 30.0)]
+
+
+class Module:
+    """Stands for the library of hardware modules and for a module with one token and its keys."""
+
+    class PKCS11Error(Exception):
+        """Of the library."""
+
+    class ObjectClass:
+        SECRET_KEY = "secret"
+
+    class Attribute:
+        SIGN = "sign"
+
+    class Mechanism:
+        SHA256_HMAC = "hmac"
+
+    def __init__(self):
+        self.opened, self.signs, self.fails = [], True, None
+
+    def lib(self, path):
+        return SimpleNamespace(get_token=lambda *, token_label: self._token(path, token_label))
+
+    def _token(self, path, label):
+        @contextlib.contextmanager
+        def opened(*, user_pin):
+            self.opened.append((path, label, user_pin))
+            if self.fails:
+                raise self.fails
+            yield SimpleNamespace(get_key=self._key)
+
+        return SimpleNamespace(open=opened)
+
+    def _key(self, *, object_class, label):
+        assert object_class == "secret"
+        return self if label == "a key" else None
+
+    def __getitem__(self, name):
+        assert name == "sign"
+        return self.signs
+
+    def sign(self, message, *, mechanism):
+        assert mechanism == "hmac"
+        return bytearray(hmac.digest(b"k" * 32, message, "sha256"))
+
+
+ADDRESS = "pkcs11:token=vault;object=a%20key?module-path=/lib/m.so"
+
+
+@pytest.fixture
+def module(monkeypatch):
+    module = Module()
+    monkeypatch.setattr("ostraka.core.check.require", lambda name, *, extra: {"pkcs11": module}[extra])
+    return module
+
+
+def test_a_module_is_asked_for_the_mac_of_the_purpose_under_the_key_of_the_address(module, tmp_path):
+    (tmp_path / "pin").write_text(" 2718\n")
+    for ending, pin in (
+        ("", None),
+        (f"&pin-source={tmp_path}/pin", "2718"),
+        (f"&pin-source=file:{tmp_path}/pin", "2718"),
+    ):
+        secret = secret_in({"OSTRAKA_PEPPER": ADDRESS + ending}, "OSTRAKA_PEPPER")
+        assert secret == hmac.digest(b"k" * 32, b"ostraka/secret/1\0OSTRAKA_PEPPER", "sha256")
+        assert module.opened.pop() == ("/lib/m.so", "vault", pin)
+    in_path = "pkcs11:module-path=/lib/m.so;object=a%20key;token=vault"
+    assert secret_in({"OSTRAKA_PEPPER": in_path}, "OSTRAKA_PEPPER") == secret
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "pkcs11:",
+        "pkcs11:token=vault;object=a%20key",
+        ADDRESS.replace("token=vault;", ""),
+        ADDRESS.replace("object=a%20key", "token=vault"),
+        ADDRESS + "&module-path=/lib/m.so",
+        ADDRESS + "&pin-value=2718",
+        ADDRESS + "&",
+    ],
+)
+def test_an_address_of_another_form_is_refused_before_a_module_is_opened(module, address):
+    says = (
+        r"^OSTRAKA_PEPPER: the address of a key must be pkcs11:token=TOKEN;object=KEY"
+        r"\?module-path=/usr/lib/…\.so&pin-source=/path/of/the/pin$"
+    )
+    with pytest.raises(ValueError, match=says):
+        pepper({"OSTRAKA_PEPPER": address})
+    assert module.opened == []
+
+
+def test_what_a_module_does_not_do_is_said_without_the_pin(module, tmp_path):
+    (tmp_path / "pin").write_text("2718")
+    (tmp_path / "odd").write_bytes(b"\xff")
+    whole = f"{ADDRESS}&pin-source={tmp_path}/pin"
+    failure = "the module made no secret from the key 'a key' of 'vault'"
+    for address, error, words in (
+        (whole, module.PKCS11Error("2718"), rf"{failure} \(PKCS11Error\)"),
+        (whole, RuntimeError("2718"), rf"{failure} \(RuntimeError\)"),
+        (whole + "s", None, r"the file of the PIN cannot be read \(FileNotFoundError\)"),
+        (
+            f"{ADDRESS}&pin-source={tmp_path}/odd",
+            None,
+            r"the file of the PIN cannot be read \(UnicodeDecodeError\)",
+        ),
+    ):
+        module.fails = error
+        with pytest.raises(ValueError, match=f"^OSTRAKA_PEPPER: {words}$"):
+            pepper({"OSTRAKA_PEPPER": address})
+    module.fails, module.signs = None, False
+    with pytest.raises(ValueError, match=r"^OSTRAKA_PEPPER: the key 'a key' of 'vault' may not sign$"):
+        pepper({"OSTRAKA_PEPPER": whole})
