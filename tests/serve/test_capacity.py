@@ -1,13 +1,16 @@
 """What is left, for how long, and whether the service could charge now."""
 
 import contextlib
+import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from ostraka import Budget, GNMax, Ledger, Threshold
+from ostraka.ledger import LedgerError
 from ostraka.mechanisms import Confident
 from ostraka.serve import metrics as _capacity
 from ostraka.serve.metrics import AnswersLeft
@@ -170,3 +173,91 @@ def test_readiness_is_looked_at_once_a_second_however_many_ask(service, monkeypa
         for _ in range(20):
             assert http.get("/ready").status_code == 200
     assert len(looked) < 5
+
+
+def test_a_count_is_worked_out_again_after_a_minute_unless_the_time_is_up():
+    now, rate = [0.0], [2.0]
+    meter = AnswersLeft(Paying(), PRICE, rate=lambda who: rate[0] + 2 * len(who), clock=lambda: now[0])
+    assert meter.stale("ann")
+    assert meter.renewed("ann", until=0.0) is None  # the time is up
+    assert (meter.renewed("ann", until=0.5), meter.seconds_to_empty("ann")) == (40, 5.0)
+    assert meter.given("ann", 4) == [""]  # the ledger's own is not known yet
+    now[0] = 60.0
+    assert (meter.stale("ann"), meter.renewed("ann")) == (False, 36)
+    now[0], rate[0] = 60.5, 3.0
+    assert (meter.stale("ann"), meter.renewed("ann", until=60.5)) == (True, 36)
+    assert meter.seconds_to_empty("ann") == 4.0  # at the rate of now
+    assert meter.given("ann", 0) == ["", "ann"]
+    assert (meter.renewed("ann"), meter.known(), meter.of("eve")) == (40, None, 0)
+    assert meter.given("ann", 41) == [""]
+    assert (meter.of("ann"), meter.seconds_to_empty("ann")) == (0, 0.0)
+
+
+def test_requests_are_counted_as_prometheus_reads_them(monkeypatch):
+    monkeypatch.setattr(_capacity, "now", lambda: 1_800_000_000)
+    counts = _capacity.Metrics()
+    edges = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+    for number, edge in enumerate(edges):
+        counts.answered("bob" if number else "ann", rows=number + 1, seconds=edge)
+    counts.answered("ann", rows=2, seconds=2.6)
+    for who, code in (("bob", "too_fast"), ("", "unauthorized"), ("bob", "bad_key"), ("bob", "too_fast")):
+        counts.refused(who, code)
+    assert counts.last_refused == dict.fromkeys(counts.refusals, 1_800_000_000)
+    within = [f'_bucket{{le="{edge:g}"}} {n}' for n, edge in enumerate(edges, 1)]
+    answers, refusals = ("Rows answered, by client.", "Requests refused, by client and code.")
+    meaning = "From the whole body read to the reply, of answered requests."
+    assert counts.text([("ostraka_ready", "Whether.", 0.5)]).splitlines() == [
+        f"# HELP ostraka_answers_total {answers}",
+        "# TYPE ostraka_answers_total counter",
+        'ostraka_answers_total{client="ann"} 3',
+        'ostraka_answers_total{client="bob"} 65',
+        f"# HELP ostraka_refusals_total {refusals}",
+        "# TYPE ostraka_refusals_total counter",
+        'ostraka_refusals_total{client="",code="unauthorized"} 1',
+        'ostraka_refusals_total{client="bob",code="bad_key"} 1',
+        'ostraka_refusals_total{client="bob",code="too_fast"} 2',
+        f"# HELP ostraka_answer_seconds {meaning}",
+        "# TYPE ostraka_answer_seconds histogram",
+        *(f"ostraka_answer_seconds{row}" for row in (*within, '_bucket{le="+Inf"} 12')),
+        "ostraka_answer_seconds_sum 7.043500",
+        "ostraka_answer_seconds_count 12",
+        "# HELP ostraka_ready Whether.",
+        "# TYPE ostraka_ready gauge",
+        "ostraka_ready 0.5",
+    ]
+    assert counts.text([])[-1] == "\n"
+
+
+def test_a_look_counts_for_a_second_and_after_three_its_age_is_a_problem(tmp_path, monkeypatch):
+    now, looked, disk = [50.0], [], SimpleNamespace(f_bavail=4096, f_frsize=4096)  # 16 MiB
+    keys, batcher = SimpleNamespace(readable=True), SimpleNamespace(alive=True)
+    ledger = SimpleNamespace(path=str(tmp_path / "no" / "ledger"), probe=lambda: looked.append(now[0]))
+    readiness = _capacity.Readiness(ledger, keys, batcher, clock=lambda: now[0])
+    assert readiness.problems() == []  # of a database elsewhere there is no disk to look at
+    monkeypatch.setattr(os, "statvfs", lambda path: {tmp_path / "no": disk}[path])
+    for seconds, looks in ((0.75, 1), (1.0, 2), (1.5, 2), (2.0, 3)):
+        now[0] = 50.0 + seconds
+        assert (readiness.problems(), len(looked)) == ([], looks)
+    disk.f_frsize = 4095
+    now[0] = 53.0
+    assert readiness.problems() == ["the disk of the ledger is almost full"]
+
+    def away():
+        raise LedgerError("quotes what it should not")
+
+    keys.readable, batcher.alive, ledger.probe = False, False, away
+    now[0] = 54.0
+    reasons = [
+        "the thread that answers has ended",
+        "the file of keys cannot be read",
+        "the disk of the ledger is almost full",
+        "the ledger cannot be charged (LedgerError)",
+    ]
+    assert (readiness.problems(), readiness.works) == (reasons, False)
+    with readiness._looking:  # another look hangs
+        for seconds, age in ((2.75, []), (3.0, ["the last look at the ledger is 3 seconds old"])):
+            now[0] = 54.0 + seconds
+            assert readiness.problems() == [*reasons, *age]
+        fresh = _capacity.Readiness(ledger, keys, batcher, clock=lambda: now[0])
+        with fresh._looking:
+            assert fresh.problems() == ["not looked at yet"]

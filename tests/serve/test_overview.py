@@ -1,12 +1,16 @@
 """What is counted for the owner's page: from the ledger's entries alone, each read once, in bounded space."""
 
+import asyncio
+import hmac
+import json
 from types import SimpleNamespace
 
 import pytest
 
 from ostraka import Budget, GNMax, Ledger
+from ostraka.core.ledger.chain import Brief
 from ostraka.core.mechanisms.law import ABSTAIN
-from ostraka.ledger import ChargeRequest
+from ostraka.ledger import ChargeRequest, LedgerError
 from ostraka.serve import counts as _counts
 from ostraka.serve.answering import Reserved
 from ostraka.serve.counts import Checkpoint, RunningCounts
@@ -225,3 +229,171 @@ def test_the_service_tells_its_size_noise_and_clients(service):
     assert view.relation == service.there.saved.adjacency.relation == "replace-one"
     assert view.ledger.counted == view.ledger.entries == service.there.ledger.count()
     assert view.spent + view.left == pytest.approx(view.epsilon)
+
+
+class Book:
+    """A ledger of so many entries that a real one would take long: each from a function of its number."""
+
+    budget = SimpleNamespace(delta=1e-6)
+
+    def __init__(self, n_entries, entry):
+        self.n_entries, self.entry, self.pages = n_entries, entry, []
+
+    def briefly(self, *, after, limit):
+        self.pages.append((after, limit))
+        return [self.entry(seq) for seq in range(after + 1, min(after + limit, self.n_entries) + 1)]
+
+    def entries(self, *, after, limit):
+        assert limit == 1
+        curve = SimpleNamespace(epsilon=lambda delta: (after + 1) * delta)
+        return [SimpleNamespace(seq=after + 1, head=f"{after + 1:x}", curve=curve)][: self.n_entries - after]
+
+
+def brief(seq, **changes):
+    """An entry of alice, whose question was asked before."""
+    usual = {"account": "alice", "mechanism": "M", "uses": 0, "answer": 1, "digest": b"%d" % seq}
+    return Brief(**{"seq": seq, "epsilon_after": 0.0, "at": 1_000_000, **usual, **changes})
+
+
+def test_entries_are_read_two_hundred_at_a_time_and_all_of_them_in_a_view_of_a_twentieth_of_a_second(
+    monkeypatch,
+):
+    clock = [0.0]
+    monkeypatch.setattr(_counts, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    book = Book(1_000, brief)
+
+    def slow(seq):
+        clock[0] += 0.01 / 200
+        return brief(seq)
+
+    book.entry = slow
+    counts = RunningCounts()
+    assert not counts.catch_up(book)
+    assert book.pages == [(200 * page, 200) for page in range(5)]
+    assert (counts.seq, clock[0]) == (1_000, pytest.approx(0.05))
+    assert counts.catch_up(book)
+    assert (counts.answers, counts.repeats) == ({"alice": 1_000}, {"alice": 1_000})
+    assert counts.costs == {"M": [1e-6, 1_000]}  # the price is that of the first entry of its kind
+
+
+def test_a_history_has_at_most_eight_hundred_points_and_every_second_one_beyond():
+    for n, seqs in ((800, [*range(1, 801)]), (1_000, [*range(1, 1_000, 2), 1_000])):
+        book = Book(n, lambda seq: brief(seq, epsilon_after=float(seq), at=seq))
+        counts = counted(book)
+        assert counts.history == [(seq, float(seq), seq) for seq in seqs]
+
+
+def test_of_repeated_questions_ten_thousand_are_counted_a_thousand_written_and_twenty_listed():
+    def asked(seq):
+        name = seq % 20_001
+        return brief(seq, digest=b"%05d" % name, answer=ABSTAIN if name % 2 else 0)
+
+    counts = counted(Book(20_000, asked))
+    assert len(counts._again) == 20_000
+    counts.catch_up(Book(20_200, asked), seconds=PATIENCE)  # some for the second time
+    assert len(counts._again) == 10_000
+    assert counts._stopped <= counts._again.keys()
+    assert [view.times for view in counts.repeated()] == [3] * 20
+    again = counts.plain()["again"]
+    assert (len(again), again[0][1], again[-1][1]) == (1_000, {"alice": 2}, {"alice": 1})
+    assert sum(stopped for *_, stopped in again) == 500
+
+
+def test_the_latest_answers_are_ten_and_five_of_each_client_after_a_restart_as_well(tmp_path):
+    def asked(seq):
+        if seq % 3 == 0:  # a batch is bound, and a cap is granted
+            return brief(seq, mechanism="Reserved(M)") if seq % 2 else brief(seq, answer=None, digest=None)
+        return brief(seq, account="bob" if seq % 5 else "alice", answer=ABSTAIN if seq % 2 else 1, at=None)
+
+    for n in (20, 301):
+        book = Book(n, asked)
+        counts = counted(book)
+        checkpoint = Checkpoint(tmp_path / "counts", b"s" * 32)
+        book.pages.clear()
+        after = copied(checkpoint, counts, book)
+        assert book.pages == [(max(0, n - 200), min(200, n))]
+        seqs = [seq for seq in range(n, 0, -1) if seq % 3]
+        for present in (counts, after):
+            assert [answer.seq for answer in present.latest()] == seqs[:10]
+            for client, is_theirs in (("alice", lambda seq: seq % 5 == 0), ("bob", lambda seq: seq % 5)):
+                assert [answer.seq for answer in present.latest_of(client)] == [*filter(is_theirs, seqs)][:5]
+            assert present.latest_of("eve") == ()
+            first = present.latest()[0]
+            assert (first.client, first.digest, first.mechanism) == (
+                "bob" if n % 5 else "alice",
+                (b"%d" % seqs[0]).hex(),
+                "M",
+            )
+            assert (first.repeated, first.abstained, first.at) == (True, seqs[0] % 2 == 1, None)
+            assert present.in_a_day(1_000_000) == present.per_second(1_000_000) == 0
+
+
+def test_rates_are_of_the_budget_or_of_one_client():
+    def asked(seq):
+        return brief(seq, account="bob" if seq % 4 == 0 else "alice", uses=seq % 2)
+
+    counts = counted(Book(360, asked))
+    rates = [
+        (counts.in_a_day(1_003_600, who), counts.per_second(1_003_600, who))
+        for who in ("", "alice", "bob", "eve")
+    ]
+    assert rates == [(180, 0.05), (270, 0.075), (90, 0.025), (0, 0.0)]
+    assert counts.repeats == {"alice": 90, "bob": 90}
+
+
+def test_counting_in_the_background_takes_small_steps_and_keeps_every_ten_thousandth_entry(
+    tmp_path, monkeypatch
+):
+    slept, written, book = [], [], Book(9_999, brief)
+
+    class Stepwise(RunningCounts):
+        def catch_up(self, ledger, *, seconds):
+            assert (ledger, seconds) == (book, 0.005)
+            self.seq = min(self.seq + 5_000, book.n_entries)
+            if len(slept) == 4:
+                raise LedgerError("away")
+            return self.seq == book.n_entries
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        book.n_entries = {2: 10_000, 5: 19_999, 7: 20_000}.get(len(slept), book.n_entries)
+        if len(slept) == 9:
+            raise asyncio.CancelledError
+
+    class Noting(Checkpoint):
+        def write(self, counts, ledger):
+            written.append(counts.seq)
+            super().write(counts, ledger)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    checkpoint = Noting(tmp_path / "counts", b"s" * 32)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(Stepwise().keep_up(book, checkpoint))
+    assert written == [10_000, 20_000]
+    assert slept == [0.02, 1.0, 1.0, 1.0, 1.0, 0.02, 1.0, 1.0, 1.0]
+    assert (tmp_path / "counts").stat().st_mode & 0o777 == 0o600
+    slept.clear()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(Stepwise().keep_up(book))  # without a place to keep them
+    assert written == [10_000, 20_000]
+
+
+def test_a_checkpoint_is_sealed_and_of_this_version_and_nothing_is_written_of_nothing(tmp_path):
+    path, book = tmp_path / "counts", Book(3, brief)
+    checkpoint = Checkpoint(path, b"s" * 32)
+    checkpoint.write(RunningCounts(), book)
+    assert not path.exists()
+    checkpoint.write(counted(book), book)
+    seal, text = path.read_text().split("\n")
+    assert seal == hmac.digest(b"s" * 32, b"ostraka counts\0" + text.encode(), "sha256").hex()
+    plain = json.loads(text)
+    assert (plain["version"], plain["seq"], plain["head"], checkpoint.seq) == (1, 3, "3", 3)
+    assert Checkpoint(path, b"s" * 32).read(book).seq == 3
+    for change in ({"version": 2}, {"head": "4"}, {"seq": 4}, {"seq": 2}):
+        text = json.dumps(plain | change)
+        seal = hmac.digest(b"s" * 32, b"ostraka counts\0" + text.encode(), "sha256").hex()
+        path.write_text(f"{seal}\n{text}")
+        assert Checkpoint(path, b"s" * 32).read(book).seq == 0, change
+    blocked = Checkpoint(tmp_path / "no" / "folder", b"s" * 32)
+    blocked.write(counted(book), book)  # as on a full disk
+    assert blocked.seq == 0
