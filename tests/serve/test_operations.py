@@ -20,6 +20,7 @@ import time
 import tomllib
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -28,7 +29,7 @@ import ostraka.cli
 from ostraka import Ledger, Result
 from ostraka.core.ledger.ledger import back_up, restore
 from ostraka.ledger import LedgerError
-from ostraka.secure.server import Server, listening
+from ostraka.secure.server import REQUEST, Server, listening
 from ostraka.serve import cli as _operate
 from ostraka.serve import server as _notify
 from ostraka.serve import server as _server
@@ -308,6 +309,125 @@ def test_logs_are_objects_that_name_their_request(service):
     assert "\n" not in JsonLines().format(record)
     names = {service.label(ONE, key=f"k{n}").headers["ostraka-request"] for n in range(3)}
     assert len(names) == 3
+
+
+@pytest.fixture
+def own_logs(monkeypatch):
+    """The logging of a process that was just started."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    before = logging.root.level, logging.getLogger("asyncio").level
+    yield
+    logging.root.setLevel(before[0])
+    logging.getLogger("asyncio").setLevel(before[1])
+
+
+def test_all_logs_go_to_stderr_as_text_or_as_lines_of_json(own_logs, capfd):
+    for as_json in (False, True, False):  # the latest setting holds, alone
+        _server.set_up(as_json=as_json)
+        logging.getLogger("ostraka.some").info("it is %s", "so")
+        logging.getLogger("asyncio").warning("of no interest")
+        logging.getLogger("other").debug("nor this")
+        out, err = capfd.readouterr()
+        assert out == ""
+        if as_json:
+            logged = json.loads(err)
+            del logged["time"]
+            assert logged == {
+                "level": "info",
+                "logger": "ostraka.some",
+                "event": "other",
+                "message": "it is so",
+            }
+        else:
+            assert err == "INFO ostraka.some: it is so\n"
+    logging.getLogger("asyncio").error("but this")
+    assert capfd.readouterr()[1] == "ERROR asyncio: but this\n"
+
+
+def test_a_line_of_the_log_names_its_request_and_is_ascii():
+    record = logging.LogRecord("ostraka", logging.INFO, "", 0, "naïve", (), None)
+    assert "request" not in json.loads(JsonLines().format(record))
+    token = REQUEST.set("ab12")
+    try:
+        line = JsonLines().format(record)
+        assert (json.loads(line)["request"], json.loads(line)["message"], line.isascii()) == (
+            "ab12",
+            "naïve",
+            True,
+        )
+        record.request, record.event, record.fields = "cd34", "failed", {"message": "of the fields"}
+        logged = json.loads(JsonLines().format(record))
+        assert (logged["request"], logged["event"], logged["message"]) == ("cd34", "failed", "of the fields")
+    finally:
+        REQUEST.reset(token)
+
+
+@pytest.mark.parametrize("named", ["file", "abstract"])
+def test_systemd_is_told_at_its_socket_whatever_its_name_is_like(tmp_path, monkeypatch, named):
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    _notify.notify("READY=1")  # to nobody
+    written = str(tmp_path / "socket") if named == "file" else f"@ostraka-{os.getpid()}-of-a-test"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(written.replace("@", "\0"))
+        listening.settimeout(PATIENCE)
+        monkeypatch.setenv("NOTIFY_SOCKET", written)
+        _notify.notify("READY=1")
+        assert listening.recv(100) == b"READY=1"
+
+
+def test_the_watchdog_hears_twice_as_often_as_it_wants_to_and_nothing_is_said_where_there_is_none(
+    monkeypatch,
+):
+    told, slept, reasons = [], [], iter([[], ["one", "two"], []])
+    readiness = SimpleNamespace(problems=lambda: next(reasons), works=True)
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        readiness.works = len(slept) < 2
+        if len(slept) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(_server, "notify", told.append)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.delenv("WATCHDOG_USEC", raising=False)
+    asyncio.run(_server.keep_alive(readiness))
+    assert told == []
+    monkeypatch.setenv("WATCHDOG_USEC", "120000000")
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(_server.keep_alive(readiness))
+    assert slept == [60.0] * 3
+    assert told == ["STATUS=ready", "WATCHDOG=1", "STATUS=one; two", "WATCHDOG=1", "STATUS=ready"]
+
+
+@pytest.mark.parametrize("tls", [None, "a context"])
+def test_both_signals_to_stop_stop_and_one_reads_a_certificate_if_there_is_one(monkeypatch, caplog, tls):
+    told, handlers, errors = [], {}, [None, ssl.SSLError("canary"), PermissionError("canary")]
+
+    def reload():
+        if error := errors.pop(0):
+            raise error
+
+    loop = SimpleNamespace(add_signal_handler=handlers.__setitem__)
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr(_server, "notify", told.append)
+    monkeypatch.setattr(_server.gc, "freeze", lambda: told.append("frozen"))
+    _server.take_signals(SimpleNamespace(tls=tls, stop=lambda: told.append("stopped"), reload=reload))
+    assert told == ["frozen", "READY=1"]
+    told.clear()
+    stops = {signal.SIGINT, signal.SIGTERM}
+    assert handlers.keys() == stops | ({signal.SIGHUP} if tls else set())
+    for number in stops:
+        handlers[number]()
+    assert told == ["STOPPING=1", "stopped"] * 2
+    with caplog.at_level(logging.INFO, "ostraka.serve"):
+        while tls and errors:
+            handlers[signal.SIGHUP]()
+    unreadable = "the certificate cannot be read ({}): the old one stays"
+    assert [(record.levelname, record.event, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "certificate.read", "the certificate was read again"),
+        ("ERROR", "certificate.unreadable", unreadable.format("SSLError")),
+        ("ERROR", "certificate.unreadable", unreadable.format("PermissionError")),
+    ][: 3 if tls else 0]
 
 
 def test_every_event_of_the_log_has_a_name_on_the_page():
