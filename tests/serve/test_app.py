@@ -7,6 +7,8 @@ import json
 import logging
 import re
 import sqlite3
+import textwrap
+from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
@@ -16,9 +18,13 @@ from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder
 
 from ostraka.serve.app import ROUTES
+from ostraka.serve.openapi import answering, described, page
 from ostraka.serve.requests import WORDS, Refused, Rows, known_texts
+from ostraka.serve.writing import ROUTES as WRITING
+from tests.golden import blocks, pages
 from tests.serve.conftest import CLASSES, ONE, PEPPER, client, deploy, rows, serving
 
+RECORD = Path(blocks.__file__).with_name("interface.txt")
 ROLES = {"alice": "client", "olga": "owner"}
 BODIES = {
     ("POST", "/v1/label"): {"json": {"row": ONE}, "headers": {"idempotency-key": "matrix"}},
@@ -282,7 +288,7 @@ def test_metrics_count_refusals_for_the_client_whose_key_it_was_and_tell_no_labe
 def test_the_description_has_every_route_and_every_way_to_be_refused(shared):
     with shared.http() as http:
         description = http.get("/openapi.json").json()
-        page = http.get("/docs").text
+        docs = http.get("/docs").text
     routes = {(method.upper(), path) for path, item in description["paths"].items() for method in item}
     assert routes == {(route.method, route.path) for route in ROUTES}
     label = description["paths"]["/v1/label"]["post"]["responses"]
@@ -291,11 +297,23 @@ def test_the_description_has_every_route_and_every_way_to_be_refused(shared):
     assert len(schemas["Question"]["oneOf"][0]["properties"]["row"]["prefixItems"]) == 3
     assert schemas["Answer"]["properties"]["label"]["enum"] == [*sorted(CLASSES), None]
     for route in ROUTES:
-        assert f"{route.method} {route.path}" in page
-    ids = re.findall(r"<h2 id=\"(\w+)\"", page)
+        assert f"{route.method} {route.path}" in docs
+    ids = re.findall(r"<h2 id=\"(\w+)\"", docs)
     assert ids == list(schemas)
-    assert set(re.findall(r"href='#(\w+)'", page)) <= set(ids)
-    assert not re.search(r"src=|https?://|<script", page)
+    assert set(re.findall(r"href='#(\w+)'", docs)) <= set(ids)
+    assert not re.search(r"src=|https?://|<script", docs)
+
+
+def test_the_descriptions_of_both_services_are_on_record():
+    """As OpenAPI, and as the page that is made of it."""
+    columns = Rows(("age", "work"), (True, False), most=4)
+    for name, document in (
+        ("labels", described(columns, ["no", "yes"], ROUTES)),
+        ("answers from documents", answering(WRITING, longest=2_000)),
+    ):
+        lines = textwrap.wrap(json.dumps(document, ensure_ascii=False), 110, break_on_hyphens=False)
+        lines += [f"    {line}" for line in pages.text(page(document)).splitlines()]
+        blocks.hold(RECORD, name, blocks.normal_form("\n".join(lines)))
 
 
 def test_replies_fit_their_description(shared):

@@ -80,8 +80,6 @@ QUESTIONS = [  # who asks, what, with which key of its own, and which body
     ("alice", "GET /", "", None),
     ("olga", "GET /?every=60", "", None),
     ("olga", "GET /metrics", "", None),
-    ("", "GET /openapi.json", "", None),
-    ("", "GET /docs", "", None),
 ]  # fmt: skip
 
 
