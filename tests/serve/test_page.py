@@ -2,12 +2,12 @@
 
 import difflib
 import html
-import itertools
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ostraka import GNMax
@@ -15,8 +15,9 @@ from ostraka.attacks import leakage_meter
 from ostraka.serve import owner as _page
 from ostraka.serve.owner import CostView, Overview, render
 from tests.golden import blocks, pages
-from tests.serve.examples import LABEL, alarming, answer, client, nothing_yet, overview, refusal, spent
+from tests.serve.examples import AT, LABEL, alarming, answer, client, nothing_yet, overview, refusal, spent
 
+RECORD = Path(blocks.__file__).with_name("owners.txt")
 DRAWING = re.compile(r'class="line" d="M0 300([^"]*)"')
 
 
@@ -81,13 +82,15 @@ VIEWS = {  # beside a busy page
 }
 
 
-@pytest.mark.parametrize("name", VIEWS)
-def test_the_page_says_what_it_knows_and_no_more(name):
+def test_the_page_says_what_it_knows_and_no_more():
     """Whole, then what differs; where sums of two units or relations would be wrong, none is said."""
-    lines, busy = (pages.text(render(view)).splitlines() for view in (VIEWS[name], VIEWS["busy"]))
-    if name != "busy":
-        lines = [line for line in difflib.ndiff(busy, lines) if line[:2] in {"- ", "+ "}]
-    blocks.hold(Path(blocks.__file__).with_name("owners.txt"), name, "\n".join(lines) + "\n")
+    busy = pages.text(render(VIEWS["busy"])).splitlines()
+    for name, view in VIEWS.items():
+        lines = busy
+        if name != "busy":
+            lines = difflib.ndiff(busy, pages.text(render(view)).splitlines())
+            lines = [line for line in lines if line[:2] in {"- ", "+ "}]
+        blocks.hold(RECORD, name, "\n".join(lines) + "\n")
 
 
 def test_what_needs_no_attention_is_not_told_first_and_the_page_reloads_only_if_asked():
@@ -167,16 +170,141 @@ def test_the_drawing_is_told_to_those_who_cannot_see_it():
     assert re.findall(r"after entry ([\d,]*\d)", description) == ["1,250", "2,500", "3,750"]
 
 
-@pytest.mark.parametrize("epsilon", [0.003, 0.5, 1.0, 3.7, 5.0, 10.0, 64.0, 99.0])
-def test_the_numbers_beside_the_drawing_are_few_and_end_at_the_budget(epsilon):
-    margin = re.search(r'<div class="beside"[^>]*>(.*?)</div>', render(overview(epsilon=epsilon)))[1]
-    values = [float(value) for value in re.findall(r">([\d.]+)</span>", margin)]
-    assert values[0] == 0.0
-    assert values[-1] == epsilon
-    assert 3 <= len(values) <= 7
-    gaps = [b - a for a, b in itertools.pairwise(values)]
-    assert all(gap > 0 for gap in gaps)
-    assert min(gaps) > 0.4 * max(gaps)
+TICKS = {  # a fifth to a half of the largest power of ten, and the budget in the place of the nearest
+    0.003: [0, 0.001, 0.002, 0.003],
+    0.5: [0, 0.1, 0.2, 0.3, 0.4, 0.5],
+    1.0: [0, 0.2, 0.4, 0.6, 0.8, 1],
+    1.01: [0, 0.5, 1.01],
+    2.5: [0, 0.5, 1, 1.5, 2, 2.5],
+    2.6: [0, 1, 2, 2.6],
+    3.4: [0, 1, 2, 3.4],
+    3.5: [0, 1, 2, 3.5],
+    3.7: [0, 1, 2, 3, 3.7],
+    5.0: [0, 1, 2, 3, 4, 5],
+    5.1: [0, 2, 4, 5.1],
+    64.0: [0, 20, 40, 64],
+    99.0: [0, 20, 40, 60, 80, 99],
+    100.0: [0, 20, 40, 60, 80, 100],
+    123456.7: [0, 50_000, 123_457],
+}
+
+
+def test_the_numbers_beside_the_drawing_are_few_and_end_at_the_budget():
+    for epsilon, ticks in TICKS.items():
+        margin = re.search(r'<div class="beside"[^>]*>(.*?)</div>', render(overview(epsilon=epsilon)))[1]
+        marks = [
+            (float(at), float(value)) for at, value in re.findall(r"([\d.]+)%[^>]*>([\d.e+]+)</span>", margin)
+        ]
+        assert [value for _, value in marks] == ticks, epsilon
+        places = [100 * min(value, epsilon) / (1.04 * epsilon) for value in ticks]
+        assert [at for at, _ in marks] == pytest.approx(places, abs=0.01)
+
+
+DRAWINGS = {  # entries with the epsilon after them
+    "nothing": {"history": (), "spent": 0.0, "ledger": {"entries": 0}},
+    "one entry": {"history": ((1, 0.5, AT),), "spent": 0.5, "ledger": {"entries": 1}},
+    "two entries": {"history": ((1, 0.5, AT), (2, 1.0, AT + 90_000)), "spent": 1.0, "ledger": {"entries": 2}},
+    "more than is left": {
+        "history": ((3, 7.0, None), (10, 8.0, AT)),
+        "spent": 7.5,
+        "ledger": {"entries": 10},
+    },
+    "half counted": {
+        "history": ((4, 1.0, AT - 90_000), (5, 2.0, None), (6, 3.0, AT)),
+        "spent": 4.0,
+        "ledger": {"entries": 20, "counted": 10},
+    },
+    "399 steps": {
+        "history": tuple((n, n / 100, None) for n in range(1, 400)),
+        "spent": 4.0,
+        "ledger": {"entries": 400},
+    },
+    "400 steps": {
+        "history": tuple((n, n / 100, None) for n in range(1, 401)),
+        "spent": 4.0,
+        "ledger": {"entries": 400},
+    },
+}
+
+
+def test_drawings_are_on_record():
+    """Of long ones the first and last steps; with what stands below, and is said to those who cannot see."""
+    lines = []
+    for name, changes in DRAWINGS.items():
+        drawing = _page._drawing(overview(**changes))
+        steps = re.findall(r"[HVM][^HVM]*", drawing.line)
+        shown = steps if len(steps) < 20 else [*steps[:9], f" {len(steps)} ", *steps[-9:]]
+        lines += [
+            name,
+            f"    {''.join(shown)}",
+            f"    {drawing.says}",
+            f"    the budget at {drawing.cap:.3f}",
+        ]
+        lines += [f"    {tick.at:.3f}: {tick.text} {tick.day}".rstrip() for tick in drawing.x_ticks]
+        assert drawing.area == f"{drawing.line}V300Z"
+    blocks.hold(RECORD, "drawings", "\n".join(lines) + "\n")
+
+
+def test_times_numbers_and_names_are_written_in_one_form(monkeypatch):
+    monkeypatch.setattr(_page, "now", lambda: AT)
+    furthest = 100 * 366 * 86_400
+    written = {
+        _page.lasting: {0.999: "less than a second", 1: "1 second", 1.999: "1 second", 2: "2 seconds",
+            59.9: "59 seconds", 60: "1 minute", 120: "2 minutes", 3_599: "59 minutes", 3_600: "1 hour",
+            86_399: "23 hours", 86_400: "1 day", 172_800: "2 days", furthest + 1e9: "36,600 days",
+            float("inf"): "36,600 days"},
+        _page.date: {AT + furthest: "2127-02-02", AT + furthest + 1: "after a hundred years", 0: "1970-01-01",
+            float("inf"): "after a hundred years", AT + 0.5: "2026-11-18"},
+        _page.utc: {None: "–", 0: "1970-01-01 00:00:00", AT: "2026-11-18 11:06:40"},
+        _page._delta: {None: "not stated", 0.0: "0", 1e-5: "1e-05 (1 in 100,000)", 0.3: "0.3 (1 in 3)",
+            3e-6: "3e-06 (1 in 333,333)"},
+        _page._name: {"a\tb": "a\\tb", "x" * 80: "x" * 80, "x" * 81: "x" * 79 + "…", "é\u202e": "é\\u202e"},
+    }  # fmt: skip
+    for write, cases in written.items():
+        assert {value: write(value) for value in cases} == cases
+    assert (_page._name("x" * 30, 30), _page._name("x" * 31, 30)) == ("x" * 30, "x" * 29 + "…")
+    for direction, values in (
+        (ROUND_FLOOR, ("1.234", "0.000", "2.000")),
+        (ROUND_CEILING, ("1.235", "0.001", "2.000")),
+    ):
+        assert tuple(_page._rounded(value, direction=direction) for value in (1.2341, 1e-9, 2.0)) == values
+        assert _page._rounded(float("inf"), direction=direction) == "infinite"
+    parts = [((1.0, 3.0), 33.3), ((2.0, 1.0), 100.0), ((-1.0, 1.0), 0.0), ((1.0, 0.0), 0.0),
+             ((0.5, 0.5), 100.0), ((1.0, 0.5), 100.0), ((0.25, 0.5), 50.0)]  # fmt: skip
+    assert [(given, _page._part(*given)) for given, _ in parts] == parts
+    ends = [(0, None, "spent"), (None, None, "not at the present rate"), (1, None, "not at the present rate"),
+            (1, 86_400.0, "2026-11-19 (in 1 day)"), (None, 60.0, "2026-11-18 (in 1 minute)")]  # fmt: skip
+    for n, seconds, words in ends:
+        assert _page._empty(client(answers_left=n, seconds_to_empty=seconds), AT) == words
+
+
+def test_alerts_name_five_clients_who_asked_and_count_the_others():
+    def alerts(**changes):
+        head = text(overview(**changes)).partition("Budget of the data")[0]
+        return head.partition("Privacy label ")[2]
+
+    names = ["a" * 31, *"bcdef"]
+    clients = tuple(client(name, answers_left=0) for name in names)
+    never = client("never", answers_left=0, answers=0)
+    says = "Clients have nothing left. {}: their questions are refused. "
+    assert alerts(clients=(*clients[:5], never)) == says.format(", ".join(["a" * 29 + "…", *"bcde"]))
+    assert alerts(clients=clients) == says.format(", ".join(["a" * 29 + "…", *"bcde"]) + " and 1 more")
+    assert alerts(clients=(client("rich", answers_left=1), client("unknown", answers_left=None))) == ""
+    assert "Clients have" not in alerts(clients=clients, answers_left=0)
+
+
+def test_the_meter_is_of_a_vote_of_at_least_55_percent_and_is_worked_out_for_the_times_asked(monkeypatch):
+    asked = []
+
+    def meter(ballot, votes, *, n_answers):
+        asked.append((ballot, votes, n_answers))
+        return np.zeros((1, len(n_answers)))
+
+    monkeypatch.setattr("ostraka.audit.attacks.votes.leakage_meter", meter)
+    ballot = GNMax(sigma=31.25)  # of no other test: values are kept
+    for n_teachers, n_classes, votes in ((100, 3, [55, 45, 0]), (101, 2, [56, 45]), (7, 4, [4, 3, 0, 0])):
+        assert _page._hidden(ballot, n_teachers, n_classes, (0, 1, 9)) == (0.0, 0.0, 0.0)
+        assert asked.pop() == (ballot, [votes], [0, 1, 9])
 
 
 # Bounds and safety
