@@ -7,11 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from ostraka import Budget, GNMax, Ledger
+from ostraka import Budget, GNMax, Ledger, Threshold
 from ostraka.core.ledger.chain import Brief
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.ledger import ChargeRequest, LedgerError
 from ostraka.serve import counts as _counts
+from ostraka.serve import owner as _owner
 from ostraka.serve.answering import Reserved
 from ostraka.serve.counts import Checkpoint, RunningCounts
 from ostraka.serve.owner import overview
@@ -397,3 +398,76 @@ def test_a_checkpoint_is_sealed_and_of_this_version_and_nothing_is_written_of_no
     blocked = Checkpoint(tmp_path / "no" / "folder", b"s" * 32)
     blocked.write(counted(book), book)  # as on a full disk
     assert blocked.seq == 0
+
+
+def test_a_view_works_answers_left_out_for_the_largest_spenders_first_and_for_a_tenth_of_a_second(
+    monkeypatch,
+):
+    order, keys = [], {"b": SimpleNamespace(keys={"1": "", "2": ""})}
+    monkeypatch.setattr(_owner.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(_owner, "now", lambda: 7)
+
+    def renewed(name="", *, until=None):
+        order.append((name, until))
+        return {"a": None, "b": 3, "c": 0, "": None}[name]
+
+    def account(name, spent):
+        return SimpleNamespace(name=name, cap=9.0, spent=spent, left=9.0 - spent)
+
+    counts = RunningCounts()
+    monkeypatch.setattr(counts, "catch_up", lambda ledger: None)
+    counts.seq, counts.answers["b"] = 20, 5
+    counts.costs = {"cheap": [0.1, 4.0], "dear": [0.5, 2.0], "fair": [0.3, 1.0]}
+    book = SimpleNamespace(
+        count=lambda: 12,
+        budget=SimpleNamespace(epsilon=9.0, delta=1e-6),
+        epsilon=lambda: 4.0,
+        left=lambda: 5.0,
+        head="ab",
+        simulation=False,
+    )
+    screen = Threshold(at=30.0, sigma=40.0)
+    saved = SimpleNamespace(
+        mechanism=NOISE,
+        screen=screen,
+        n_ballots=40,
+        classes=[1, 2],
+        adjacency=SimpleNamespace(relation="zero-out"),
+    )
+    metrics = SimpleNamespace(
+        refusals={("b", "x"): 2, ("", "y"): 1}, last_refused={("b", "x"): 5, ("", "y"): 6}
+    )
+    deployment = SimpleNamespace(
+        ledger=book,
+        saved=saved,
+        counts=counts,
+        keys=SimpleNamespace(kept=keys),
+        unit="row",
+        since=3,
+        label=None,
+        accounts=lambda: (account("a", 1.0), account("b", 3.0), account("c", 2.0)),
+        verified=True,
+        metrics=metrics,
+        answers_left=SimpleNamespace(renewed=renewed, seconds_to_empty=lambda name="": 10.0 + len(name)),
+        readiness=SimpleNamespace(problems=lambda: ["one"]),
+    )
+    view = overview(deployment)
+    assert order == [("b", 100.1), ("c", 100.1), ("a", 100.1), ("", None)]
+    clients = [(c.name, c.answers_left, c.seconds_to_empty, c.valid_keys, c.answers) for c in view.clients]
+    assert clients == [("a", None, None, 0, 0), ("b", 3, 11.0, 2, 5), ("c", 0, 11.0, 0, 0)]
+    assert [(cost.mechanism, cost.epsilon, cost.answers) for cost in view.costs] == [
+        ("dear", 0.5, 2),
+        ("fair", 0.3, 1),
+        ("cheap", 0.1, 4),
+    ]
+    assert [(r.client, r.code, r.times, r.at) for r in view.refusals] == [("", "y", 1, 6), ("b", "x", 2, 5)]
+    assert (view.screen, view.answers_left, view.problems, view.at, view.since) == (
+        repr(screen),
+        0,
+        ("one",),
+        7,
+        3,
+    )
+    assert (view.ledger.entries, view.ledger.counted) == (20, 20)
+    saved.screen = None
+    assert (overview(deployment).screen, overview(deployment).ballot) == (None, NOISE)
