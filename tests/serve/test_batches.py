@@ -300,7 +300,7 @@ def test_who_waits_for_more_than_a_second_for_a_ledger_that_does_not_answer_is_t
 
 
 def test_a_batch_is_handed_over_once_nothing_was_asked_for_two_turns():
-    """A request is read in one turn of the event loop and asked in the next one; each that comes waits anew."""
+    """A request is read in one turn of the event loop and asked in the next one."""
 
     def play(*pauses):
         async def run(ask, _):
