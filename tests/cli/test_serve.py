@@ -1,24 +1,30 @@
 """ostraka serve and ostraka keys, as a person types them; the service itself is in tests/service."""
 
 import json
+import math
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 
-from ostraka import Ledger
+from ostraka import Budget, Ledger
+from ostraka.core.ledger import ledger as ledgers
+from ostraka.secure.wire import Late
 from ostraka.serve import server
 from ostraka.service import Client
 from tests.cli.terminal import typed
 from tests.golden import blocks
 
 PEPPER = "ab" * 32
+BUDGET = Budget(epsilon=5.0, delta=1e-6)
 RECORD = Path(blocks.__file__).with_name("services.txt")
 BEGUN = "serve run --epsilon 5 --delta 1e-6"
 COMMANDS = [
@@ -232,3 +238,148 @@ def test_from_learn_to_an_answer_and_back_to_the_ledger(run, tmp_path, free_port
     with Ledger(f"sqlite:///{db}", secret=secret, read_only=True) as ledger:
         paid = [entry for entry in ledger.entries() if entry.account == "erin" and entry.kind == "charge"]
     assert [entry.uses for entry in paid] == [1, 0]
+
+
+class Process:
+    """Stands for the service of the copy: what it says, and after how many looks it ends."""
+
+    def __init__(self, says=b"", ends=None):
+        self.says, self.ends, self.done = says, ends, []
+
+    def __call__(self, command, *, stdout, stderr):
+        assert stdout is stderr
+        stdout.write(self.says)
+        stdout.flush()
+        self.command, run = command, Path(command[command.index("serve") + 1])
+        self.copied = {path.name for path in run.rglob("*") if path.is_file()}
+        return self
+
+    def poll(self):
+        if self.ends is not None:
+            self.ends -= 1
+        return 3 if self.ends is not None and self.ends < 0 else None
+
+    def __getattr__(self, name):
+        return lambda: self.done.append(name)
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """A run that was served, on a clock; drilled(process, replies, *words) rehearses its loss."""
+    monkeypatch.chdir(tmp_path)
+    place = Path("run") / "service"
+    place.mkdir(parents=True)
+    secret = b"s" * 32
+    with Ledger(
+        place / "ledger.sqlite", budget=BUDGET, secret=secret, anchor=place / "ledger.anchor"
+    ) as ledger:
+        for name in "abc":
+            ledger.grant(name, budget_epsilon=1.0)
+    (place / "ledger.secret").write_bytes(secret)
+    for name in ("keys.json", "keys.lock", "counts.json", "answers.secret"):
+        (place / name).touch()
+    (Path("run") / "teachers").mkdir()
+    (Path("run") / "teachers" / "model").touch()
+    (tmp_path / "scratch").mkdir()
+    asked = []
+
+    def drilled(process, replies, *words):
+        queue, seconds = iter(replies), iter([10.0, 11.114, 13.35, 17.5])
+        now = iter(range(0, 10_000, 50))  # each glance at the clock takes 50 seconds
+
+        class Line:
+            def __init__(self, url):
+                self.url = url
+
+            def ask(self, *request, **limits):
+                asked.append((self.url, request, limits))
+                reply = next(queue)
+                if isinstance(reply, Exception):
+                    raise reply
+                return SimpleNamespace(status=reply)
+
+        clock = SimpleNamespace(perf_counter=lambda: next(seconds), monotonic=lambda: next(now))
+        monkeypatch.setattr("ostraka.secure.wire.Line", Line)
+        monkeypatch.setattr("ostraka.serve.cli.time", clock)
+        monkeypatch.setattr("ostraka.serve.cli.subprocess", SimpleNamespace(Popen=process))
+        said = typed("drill", "run", "--scratch", "scratch", *words)
+        assert list((tmp_path / "scratch").iterdir()) == []
+        return said
+
+    return drilled, asked
+
+
+STAGES = "ledgers backed up and verified\ncopies restored and verified\nservices started from the copy\n"
+
+
+def test_a_drill_says_what_was_lost_and_how_long_it_took(served):
+    drilled, asked = served
+    process = Process()
+    words = ("--sigma", 40, "--screen", 3, 4.5, "--trust", "a.B", "--trust", "c.D")
+    code, out, err = drilled(process, [Late("TimeoutError", sent=True), 200], *words)
+    assert (code, err) == (0, STAGES)
+    head = re.search(r"head ([0-9a-f]{64})\n", out)[1]
+    assert out == (
+        "lost: 0 of 3 entries that were on record before the backup (recovery point)\n"
+        "again ready after 6.39 s (recovery time): restored and verified in 2.24 s, started in 4.15 s\n"
+        f"the backup took 1.11 s: 3 entries, head {head}\n"
+    )
+    program, typed_words = process.command[:3], process.command[3:]
+    assert program == [sys.executable, "-c", "from ostraka.cli import main; main()"]
+    place, port = typed_words[1], typed_words[3]
+    assert Path(place).name == "run"
+    assert re.fullmatch(r"ostraka-drill-\w+", Path(place).parent.name)
+    assert typed_words == [
+        "serve", place, "--port", port,
+        "--sigma", "40.0", "--screen", "3.0", "4.5", "--trust", "a.B", "--trust", "c.D",
+    ]  # fmt: skip
+    assert process.copied == {
+        "ledger.sqlite", "ledger.anchor", "ledger.secret", "counts.json", "answers.secret", "model",
+    }  # fmt: skip
+    how = {"seconds": 2.0, "tries": math.inf, "most": 65_536, "fresh": True}
+    assert asked == [(f"http://127.0.0.1:{port}", ("GET", "/ready"), how)] * 2
+    assert process.done == ["terminate", "wait"]
+    with socket.socket() as free:  # nobody else has the port
+        free.bind(("127.0.0.1", int(port)))
+
+
+def test_a_drill_that_loses_entries_fails_and_one_that_finds_more_does_not(served, monkeypatch):
+    drilled, _ = served
+    copied = SimpleNamespace(head="ab")
+    monkeypatch.setattr(ledgers, "restore", lambda *_, **__: copied)
+    for entries, lost in ((1, 2), (3, 0), (5, 0)):
+        copied.entries = entries
+        code, out, err = drilled(Process(), [503, 200], "--json")
+        assert (code, err) == (int(lost > 0), STAGES)
+        assert json.loads(out) == {
+            "entries": entries, "head": "ab", "lost": lost, "seconds_backup": 1.11, "seconds_restore": 2.24,
+            "seconds_start": 4.15, "seconds_recovery": 6.39,
+        }  # fmt: skip
+        assert out == json.dumps(json.loads(out), indent=2) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("process", "n_asked", "words"),
+    [
+        (Process(b"ostraka: first\nostraka: other noise.\n\n", ends=1), 1, "ostraka: other noise"),
+        (Process(b"", ends=0), 0, "it said nothing"),
+        (Process(b"\xff still loading"), 2, "\ufffd still loading"),  # after two minutes
+    ],
+    ids=["ends", "ends at once", "takes too long"],
+)
+def test_a_drill_says_why_the_copy_does_not_answer(served, process, n_asked, words):
+    drilled, asked = served
+    code, out, err = drilled(process, [503] * 9)
+    assert (code, out, len(asked)) == (1, "", n_asked)
+    assert err.endswith(f"ostraka: the restored service did not start: {words}.\n")
+    assert process.done == ["kill", "wait", "terminate", "wait"]
+
+
+def test_a_drill_takes_the_secret_of_the_environment_where_there_is_one(served, monkeypatch):
+    drilled, _ = served
+    monkeypatch.setenv("OSTRAKA_LEDGER_SECRET", "00" * 32)
+    code, _, err = drilled(Process(), [200])
+    assert (code, "secret" in err) == (1, True)
+    monkeypatch.setenv("OSTRAKA_LEDGER_SECRET", (b"s" * 32).hex())
+    Path("run/service/ledger.secret").unlink()
+    assert drilled(Process(), [200])[0] == 0
