@@ -15,10 +15,11 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from ostraka import Budget, Ledger
+from ostraka import Budget, GNMax, Ledger, Threshold
 from ostraka.core.ledger import ledger as ledgers
 from ostraka.secure.wire import Late
-from ostraka.serve import server
+from ostraka.serve import cli, server
+from ostraka.serve.deployment import Settings
 from ostraka.service import Client
 from tests.cli.terminal import typed
 from tests.golden import blocks
@@ -238,6 +239,119 @@ def test_from_learn_to_an_answer_and_back_to_the_ledger(run, tmp_path, free_port
     with Ledger(f"sqlite:///{db}", secret=secret, read_only=True) as ledger:
         paid = [entry for entry in ledger.entries() if entry.account == "erin" and entry.kind == "charge"]
     assert [entry.uses for entry in paid] == [1, 0]
+
+
+def test_delta_is_below_one_of_the_units_of_the_run_or_below_one_where_no_run_is_on_record(run):
+    code, _, err = serve(run, "--epsilon", 5, "--delta", repr(1 / 1150))
+    assert (code, "--delta must be below 1 / 1150 units, got" in err) == (2, True)
+    assert serve(run, "--epsilon", 5, "--delta", repr(0.9999 / 1150))[0] == 0
+    shutil.rmtree(run / "service")
+    (run / "result.json").unlink()
+    note = "note: there is no record of a run, so --delta is not compared with 1 / units\n"
+    code, out, err = serve(run, "--epsilon", 5, "--delta", 1.0)
+    assert (code, out, err.startswith(note), "below 1 / 1 units" in err) == (2, "", True, True)
+    code, out, err = serve(run, "--epsilon", 5, "--delta", 0.75)
+    assert (code, err, "delta: 0.75\n" in out) == (0, note, True)
+
+
+def test_what_is_typed_reaches_the_service(run, tmp_path, monkeypatch):
+    apps, providers = [], []
+    monkeypatch.setattr(server, "run", lambda app, **_: apps.append(app))
+    monkeypatch.setattr("ostraka.serve.oidc.Tokens", lambda **how: providers.append(how) or "tokens")
+    monkeypatch.chdir(tmp_path)
+    for name in ("pem", "jwks"):
+        (tmp_path / name).touch()
+    (tmp_path / "witness").mkdir()
+    begun = ("serve", run, "--epsilon", 5, "--delta", 1e-6, "--sigma", 40, "--screen", 30, 20)
+    options = (
+        "--rate 7 --burst 8 --most-bytes 9000 --most-rows 10 --answer-seconds 11 --two-owners --log-requests "
+        "--oidc https://there --oidc-audience me --oidc-keys jwks --tls-cert pem --tls-key pem "
+        "--owner-ca pem --anchor elsewhere --witness witness"
+    )
+    code, _, err = typed(*begun, *options.split())
+    assert code == 0, err
+    assert providers == [{"issuer": "https://there", "audience": "me", "keys": "jwks"}]
+    app = apps.pop()
+    assert (app._tokens, app._owner_certificates, app._log_requests) == ("tokens", True, True)
+    assert app.deployment.settings == Settings(
+        rate=7.0, burst=8, most_bytes=9_000, most_rows=10, answer_seconds=11.0, two_owners=True
+    )
+    saved = app.deployment.saved
+    assert (saved.mechanism, saved.screen) == (GNMax(sigma=40.0), Threshold(at=30.0, sigma=20.0))
+    assert app.deployment.label == json.loads((run / "privacy-label.json").read_text())
+    assert app.deployment.ledger.budget.adaptive
+    assert (tmp_path / "elsewhere").exists()
+    assert not (run / "service" / "ledger.anchor").exists()
+    assert list((tmp_path / "witness").iterdir())
+    app.deployment.ledger.close()
+    (run / "privacy-label.json").unlink()
+    shutil.rmtree(run / "service")
+    code, _, err = typed(*begun, "--oidc", "https://there", "--oidc-audience", "me")
+    assert (code, providers[1:]) == (0, [{"issuer": "https://there", "audience": "me", "keys": ""}])
+    app = apps.pop()
+    assert (app._owner_certificates, app._log_requests, app.deployment.label) == (False, False, None)
+    assert app.deployment.settings == Settings()
+    app.deployment.ledger.close()
+
+
+def test_the_unit_runs_the_program_that_was_typed_if_it_is_one(tmp_path, monkeypatch):
+    beside = Path(sys.executable).with_name("ostraka")
+    other, ours = tmp_path / "other", tmp_path / "bin" / "ostraka"
+    ours.parent.mkdir()
+    for path in (other, ours):
+        path.touch(0o755)
+    monkeypatch.setenv("PATH", str(ours.parent))
+    for path, program in ((ours, ours), ("ostraka", ours), (other, beside), (tmp_path / "ostraka", beside)):
+        monkeypatch.setattr(sys, "argv", [str(path), "serve", "a run", "--rate", "5", "--systemd"])
+        unit = cli.systemd(Path("a run"))
+        assert f"\nExecStart={program} serve '{Path('a run').resolve()}' --rate 5\n" in unit, path
+    ours.chmod(0o644)
+    monkeypatch.setattr(sys, "argv", [str(ours), "serve", "--systemd"])
+    assert f"\nExecStart={beside} serve\n" in cli.systemd(Path("run"))
+
+
+def test_nginx_is_told_an_address_as_it_writes_one():
+    for host, written in (("10.0.0.1", "10.0.0.1"), ("::1", "[::1]"), ("localhost", "localhost")):
+        page = cli.nginx("x.org", host=host, port=8001, most_bytes=7)
+        assert f"    server {written}:8001;\n" in page
+
+
+def test_the_page_of_one_person_is_opened_by_the_link_that_is_printed(tmp_path, monkeypatch):
+    opened, table = [], tmp_path / "visits.csv"
+    table.write_text("a,b\n1,2\n")
+
+    class Server:
+        def __init__(self, app, sock):
+            self.app, self.sock = app, sock
+
+        async def serve(self, started):
+            opened.append((self.app, self.sock.getsockname()))
+            assert started is server.take_signals
+            self.sock.close()
+
+    monkeypatch.setattr("ostraka.secure.server.Server", Server)
+    monkeypatch.chdir(tmp_path)
+    for as_json in (False, True):
+        words = (
+            ("visits.csv", "--ledger", "books") if as_json else ("--public", "visits.csv", "--folder", "own")
+        )
+        code, out, err = typed("ui", *words, *(["--json"] if as_json else []))
+        assert (code, err) == (
+            0, "open this link; it works once, and on this machine only. Ctrl-C ends it.\n",
+        )  # fmt: skip
+        bench, (host, port) = opened.pop()
+        link = json.loads(out)["url"] if as_json else out.rstrip("\n")
+        assert link == bench.opened(port)
+        assert host == "127.0.0.1"
+        assert bench.folder == tmp_path / ("ostraka-ui" if as_json else "own")
+        assert bench.tables == {"private": table if as_json else None, "public": None if as_json else table}
+        assert bench._ledger == (Path("books") if as_json else None)
+    for words in (("none.csv",), ("--public", "none.csv")):
+        code, out, err = typed("ui", *words)
+        assert (code, out, "none.csv" in err) == (1, "", True)
+    for port in (-1, 65_536):
+        assert typed("ui", "--port", port)[0] == 2
+    assert opened == []
 
 
 class Process:
