@@ -1,6 +1,8 @@
 """The client: the same key on every retry, one answer, and refusals as exceptions a caller can act on."""
 
 import json
+import math
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -138,3 +140,65 @@ def test_against_a_service(tmp_path, saved):
         with Client(service.url, "ostraka_wrong") as stranger, pytest.raises(ServiceError) as refused:
             stranger.budget()
         assert refused.value.status == 401
+
+
+def test_a_request_has_the_patience_of_the_client_and_half_a_minute_for_each_try(monkeypatch):
+    asker, _, _ = client([reply(200)], patience=7.5)
+    asked, ask = [], asker._line.ask
+
+    def noted(*request, sleep, **limits):
+        asked.append((*request[:2], limits))
+        assert sleep == asker._sleep
+        return ask(*request, sleep=sleep, **limits)
+
+    monkeypatch.setattr(asker._line, "ask", noted)
+    asker.label(ONE)
+    asker.budget()
+    asker.receipt(seq=7)
+    limits = {"seconds": 7.5, "each": 30.0, "most": 64 * 1024 * 1024, "tries": math.inf}
+    paths = [("POST", "/v1/label"), ("GET", "/v1/budget"), ("GET", "/v1/ledger/receipt/7")]
+    assert asked == [(*path, limits) for path in paths]
+
+
+def test_what_is_sent_is_strict_json_of_plain_numbers_under_a_new_key_of_128_bits():
+    asker, requests, _ = client([reply(200)])
+    asker.label([np.float32(0.5), np.int64(3), "x", 2])
+    assert requests[0].content == b'{"row": [0.5, 3, "x", 2]}'
+    assert re.fullmatch("[0-9a-f]{32}", requests[0].headers["idempotency-key"])
+    assert requests[0].headers["content-type"] == "application/json"
+    with pytest.raises(ValueError, match="JSON"):
+        asker.label([float("nan")])
+    several = Response(200, {"ostraka-left": "0.25"}, json.dumps({"results": [PAID, PAID]}).encode())
+    asker, requests, _ = client([several])
+    assert [answer.left for answer in asker.label_all(np.eye(2), key="")] == [0.25, 0.25]
+    assert (requests[0].content, requests[0].headers["idempotency-key"]) == (
+        b'{"rows": [[1.0, 0.0], [0.0, 1.0]]}',
+        "",
+    )
+    assert len(requests) == 1
+
+
+def test_a_key_goes_over_https_or_stays_on_this_machine_unless_that_is_said():
+    for url in ("https://there", "http://127.0.0.1:80", "http://localhost", "http://[::1]:8000"):
+        assert repr(Client(url, "k", transport=None)) == f"Client({url!r})"
+    with pytest.raises(
+        ValueError, match=r"^url must begin with https://, or the key would travel in clear, got"
+    ):
+        Client("http://there", "k")
+    sent = []
+
+    def serve(*request):
+        sent.append(request[3])
+        return reply(200)
+
+    Client("http://there", "k", insecure=True, transport=serve).label(ONE)
+    Client("https://there", "kéy", transport=serve).label(ONE)  # none that a service gave out
+    assert [headers.get("authorization") for headers in sent] == ["Bearer k", None]
+    for patience in (0.0, -1.0, math.inf):
+        with pytest.raises(ValueError, match="patience must be finite and > 0"):
+            Client("https://there", "k", patience=patience)
+
+
+def test_an_error_of_a_service_has_no_status_where_no_reply_came():
+    error = ServiceError("words")
+    assert (str(error), error.status, error.code, error.key) == ("words", 0, "unreachable", "")

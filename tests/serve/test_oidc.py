@@ -12,6 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from ostraka.secure.wire import Late
+from ostraka.serve import oidc
 from ostraka.serve.keys import Keyring
 from ostraka.serve.oidc import ALGORITHMS, LEEWAY, Tokens
 from tests.serve.conftest import PEPPER, client, deploy, serving
@@ -324,3 +326,54 @@ def test_a_provider_that_says_something_else_is_refused(network, status, content
     network[DISCOVERY] = (status, content)
     with pytest.raises(error):
         Tokens(issuer=f"{network['']}/realm", audience=AUDIENCE)
+
+
+def test_what_is_fetched_comes_from_a_server_that_proves_its_name_or_from_this_machine(monkeypatch):
+    asked, status = [], 200
+
+    class Line:
+        def __init__(self, url, *, direct):
+            self.made = url, direct
+
+        def ask(self, *request, **limits):
+            asked.append((*self.made, *request, limits))
+            return types.SimpleNamespace(status=status, body=b"content")
+
+    monkeypatch.setattr(oidc, "Line", Line)
+    how = {"seconds": 5.0, "most": 1_048_576, "fresh": True, "tries": 2}
+    for origin in ("https://login.example.org:8443", "http://127.0.0.1:80", "http://localhost"):
+        for path in ("", "/keys", "/keys?p=1&q="):
+            assert oidc._fetched(origin + path) == b"content"
+            assert asked.pop() == (origin, False, "GET", path, how)
+    for url in ("http://login.example.org/keys", "ftp://127.0.0.1/keys", "file:///keys", "http:///keys"):
+        with pytest.raises(ValueError, match=r"^the provider's keys must come from an https:// address, got"):
+            oidc._fetched(url)
+    status = 404
+    with pytest.raises(Late, match=r"status 404 from login\.example\.org") as late:
+        oidc._fetched("https://login.example.org/keys")
+    assert not late.value.sent
+    assert len(asked) == 1
+
+
+def test_a_key_without_a_name_is_that_of_tokens_that_name_none(tmp_path, provider):
+    (listed,) = (key for key in json.loads(provider.file.read_text())["keys"] if key["kid"] == "ES256")
+    del listed["kid"]
+    (tmp_path / "jwks.json").write_text(json.dumps({"keys": [listed]}))
+    tokens = Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(tmp_path / "jwks.json"))
+    assert tokens.subject(provider.token(head={"kid": None}).encode()) == SUBJECTS["olga"]
+    assert tokens.subject(provider.token().encode()) is None
+
+
+def test_an_issuer_may_end_in_a_slash_and_must_name_itself_and_its_keys(network, provider):
+    issuer = f"{network['']}/realm/"
+    network["/keys"] = (200, provider.file.read_bytes())
+    named = {"issuer": issuer, "jwks_uri": f"{network['']}/keys"}
+    network[DISCOVERY] = (200, json.dumps(named).encode())
+    tokens = Tokens(issuer=issuer, audience=AUDIENCE)
+    assert tokens.subject(provider.token(iss=issuer).encode()) == SUBJECTS["olga"]
+    network[DISCOVERY] = (200, json.dumps(named | {"issuer": issuer[:-1]}).encode())
+    with pytest.raises(ValueError, match="names another issuer: type it as in its tokens"):
+        Tokens(issuer=issuer, audience=AUDIENCE)
+    network[DISCOVERY] = (200, json.dumps({"issuer": issuer}).encode())
+    with pytest.raises(OSError, match="directory"):  # no file has an empty name
+        Tokens(issuer=issuer, audience=AUDIENCE)
