@@ -161,6 +161,8 @@ def test_a_file_of_keys_that_was_not_written_so_is_refused_and_no_key_of_it_coun
         with pytest.raises(ValueError, match=r"keys\.json is not as 'ostraka keys' writes it .* a copy"):
             act()
     assert (ring.holder(key), ring.readable) == (None, False)
+    (tmp_path / "keys.json").unlink()  # as before the first key
+    assert (ring.refresh(), ring.readable, ring.refresh()) == (True, True, False)
 
 
 def test_keys_change_while_the_service_runs_and_none_is_valid_while_their_file_cannot_be_read(

@@ -289,3 +289,72 @@ def test_documents_that_others_can_read_or_that_are_damaged_are_refused_without_
     file.chmod(0o644)
     typed("serve", documents[0], "--epsilon", "30", "--delta", "1e-5", code=2)
     assert "chmod 600" in capsys.readouterr().err
+
+
+def test_a_client_waits_twenty_seconds_and_its_answer_an_hour(service, monkeypatch):
+    waits, kept = [], []
+
+    class Patient(Clock):
+        async def wait(self, tasks, **how):
+            waits.append(how.get("timeout"))
+            return await asyncio.wait(tasks)
+
+        def get_running_loop(self):
+            loop = asyncio.get_running_loop()
+            monkeypatch.setattr(loop, "call_later", lambda *call: kept.append(call))
+            return loop
+
+    clock = Patient()
+    for module in ("time", "asyncio"):
+        monkeypatch.setattr(f"ostraka.serve.writing.{module}", clock)
+    app, _, _, keys = service()
+    [(status, _)] = replies(app, sent(keys["alice"]))
+    assert (status, waits, app._written) == (200, [20.0], {})
+    ((seconds, forget, *name),) = kept
+    assert seconds == 3600.0
+    app._written[name[0]] = "an answer"
+    forget(*name)
+    forget(*name)
+    assert app._written == {}
+
+
+def test_questions_are_paced_and_settings_checked(service):
+    for change in ({"retrieve": 0}, {"at": float("nan")}, {"pace": 0.0}, {"rate": 0.0}, {"burst": 0}):
+        with pytest.raises(ValueError, match=f"^{next(iter(change))} must be"):
+            service(**change)
+    app, _, ledger, keys = service(retrieve=1)
+    mine = sent(keys["alice"], method="GET", path="/v1/budget")
+    unknown = {"client": "alice", "epsilon": 0, "spent": 0, "left": 0}
+    app._granted = True  # of a file of keys that was read before
+    app.keys.refresh = lambda: False
+    assert replies(app, mine) == [(200, unknown)]
+    for body in (
+        '{"question": 1}',
+        '{"question": "a", "more": 1}',
+        "[]",
+        '{"text": "a"}',
+        '["question"]',
+        "null",
+    ):
+        (status, said), *_ = replies(app, sent(keys["alice"], body=body.encode()))
+        assert (status, said["code"]) == (400, "bad_schema"), body
+    app.keys.refresh = lambda: True
+    granted = replies(app, mine)
+    assert granted == [(200, {"client": "alice", "epsilon": 25.0, "spent": 0.0, "left": 25.0})]
+    assert {account.name for account in ledger.accounts()} == {"alice", "bob"}
+    app.keys.refresh = lambda: False
+    app.keys.grants = lambda ledger: pytest.fail("they are in the ledger")
+    assert replies(app, mine) == granted
+
+
+def test_while_the_file_of_keys_cannot_be_read_no_key_is_valid(service, tmp_path):
+    app, _, _, keys = service()
+    path = tmp_path / "keys.json"
+    content = path.read_text()
+    for unreadable in (lambda: path.write_text("["), lambda: (path.unlink(), path.mkdir())):
+        unreadable()
+        ((status, said),) = replies(app, sent(keys["alice"], method="GET", path="/v1/budget"))
+        assert (status, said["code"]) == (503, "keys_unreadable")
+    path.rmdir()
+    path.write_text(content)
+    assert replies(app, sent(keys["alice"], method="GET", path="/v1/budget"))[0][0] == 200

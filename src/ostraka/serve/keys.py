@@ -128,7 +128,7 @@ class Keyring:
         with contextlib.suppress(FileNotFoundError):
             status = self._path.stat()
             stamp = (status.st_ino, status.st_mtime_ns)
-        if stamp == self._stamp:
+        if stamp == self._stamp and self.readable:
             return False
         try:
             records = _read(self._path)

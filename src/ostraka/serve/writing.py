@@ -106,7 +106,7 @@ class WritingApplication(Keyed):
 
     def holder(self, request: Request) -> Holder | None:
         """The holder of the request's key, by the file of keys as it is now."""
-        with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):  # then no key is valid
+        with contextlib.suppress(OSError, ValueError):  # then no key is valid
             self._granted = not self.keys.refresh() and self._granted
         return super().holder(request)
 
