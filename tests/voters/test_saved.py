@@ -10,7 +10,10 @@ import shutil
 import stat
 import warnings
 import zipfile
+from functools import partial
 from multiprocessing import Pipe
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,12 +25,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from ostraka import GNMax, LNMax, TeacherEnsemble, Threshold
+from ostraka import Adjacency, GNMax, LNMax, TeacherEnsemble, Threshold, count_votes
 from ostraka.consistent import Consistent
 from ostraka.core.imports import skops_io
 from ostraka.voters import SavedTeachers
 from ostraka.voters import saved as saved_module
-from ostraka.voters.saved import READY, VotersAwayError, _is_index, _Part, serve
+from ostraka.voters.saved import READY, SplitTeachers, VotersAwayError, _is_index, _Part, serve
+from tests.threads import at_once
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))
@@ -120,6 +124,124 @@ def test_a_process_of_teachers_is_waited_for_until_it_says_that_it_is_ready(word
         its.close()
         with contextlib.nullcontext() if error is None else pytest.raises(error):
             _Part(None, mine).wait()
+
+
+@pytest.mark.parametrize("estimator", [LOGISTIC, KNeighborsClassifier(1)], ids=str)
+def test_a_part_of_the_teachers_counts_their_ballots_until_nobody_asks(tmp_path, estimator):
+    whole, place = saved(estimator), tmp_path / "teachers"
+    name, ballots = whole.save(place), whole.ensemble.predictions(ASKED)
+    for number, mine_alone in enumerate((ballots[:25], ballots[25:])):
+        mine, its = Pipe()
+        task = {"folder": os.fspath(place), "trusted": [], "part": [number, 2], "sha256": name}
+        with mine, its, warnings.catch_warnings(), at_once(partial(serve, its)):
+            mine.send_bytes(json.dumps(task).encode())
+            assert mine.recv_bytes() == READY
+            for rows in (ASKED, ASKED[:1]):
+                mine.send_bytes(rows.astype("<f8").tobytes())
+                counts = np.frombuffer(mine.recv_bytes(), dtype="<i8").reshape(len(rows), 2)
+                np.testing.assert_array_equal(counts, count_votes(mine_alone, n_classes=2)[: len(rows)])
+                if estimator is not LOGISTIC:  # what cannot be asked costs this answer alone
+                    mine.send_bytes(np.full((1, 3), np.nan).tobytes())
+                    assert mine.recv_bytes() == b""
+            mine.close()
+
+
+class Worker:
+    """In place of a process of teachers and of the connection to it: what it says, and what is done to it."""
+
+    def __init__(self, *says, ended=None):
+        self.says, self.ended, self.done = list(says), ended, []
+        self.process = self.connection = self
+
+    def poll(self, seconds=None):
+        return self.ended if seconds is None else bool(self.says)
+
+    def recv_bytes(self):
+        said = self.says.pop(0)
+        if isinstance(said, BaseException):
+            raise said
+        return said
+
+    def send_bytes(self, content):
+        if self.ended is not None:
+            raise OSError
+        self.done.append(content)
+
+    def kill(self):
+        self.done.append("kill")
+
+    def wait(self):
+        self.done.append("wait")
+
+    def close(self):
+        self.done.append("close")
+
+
+ENDED = ["kill", "wait", "close"]
+SPLIT = {
+    "files": dict.fromkeys(("estimator.skops", "teachers-0000.skops", "teachers-0001.skops"), ""),
+    "classes": ["no", "yes"],
+    "unit": "person",
+    "n_features": 3,
+    "n_teachers": 30,
+}
+
+
+@pytest.fixture
+def split(monkeypatch):
+    """Teachers in two processes, which are started in this order."""
+
+    def started(*workers):
+        waiting = list(workers)
+        monkeypatch.setattr(SplitTeachers, "_started", lambda *_: _Part(*[waiting.pop(0)] * 2))
+        return SplitTeachers(Path(), SPLIT, sha256="", processes=2)
+
+    return started
+
+
+def counts(*rows):
+    return np.array(rows, dtype="<i8").tobytes()
+
+
+def test_counts_of_processes_are_added_and_one_that_has_ended_is_started_again(split):
+    first, second, third = Worker(READY, counts([3, 22], [25, 0])), Worker(READY), Worker(READY)
+    together = split(first, second, third)
+    assert (together.n_teachers, together.n_features_in_, together.n_processes) == (30, 3, 2)
+    second.ended = 1
+    third.says.append(counts([5, 0], [1, 4]))
+    votes = together.vote(ASKED[:2])
+    assert votes.open().tolist() == [[8, 22], [26, 4]]
+    assert votes.adjacency == Adjacency.one_ballot(unit="person")
+    assert first.done == third.done == [ASKED[:2].tobytes()]
+    assert second.done == []
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [(KeyboardInterrupt(), KeyboardInterrupt), (b"", ValueError), (EOFError(), VotersAwayError)],
+)
+def test_where_a_process_does_not_start_all_end(split, said, error):
+    workers = Worker(READY), Worker(said)
+    with pytest.raises(error):
+        split(*workers)
+    assert [worker.done for worker in workers] == [ENDED, ENDED]
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "words"),
+    [
+        ([KeyboardInterrupt("stop")], KeyboardInterrupt, "stop"),
+        ([OSError()], VotersAwayError, "has ended or does not answer"),
+        ([], VotersAwayError, "has ended or does not answer"),
+        ([b""], VotersAwayError, "could not vote"),
+        ([counts([3, 2, 1])], VotersAwayError, "could not vote"),
+    ],
+)
+def test_a_late_answer_is_never_that_of_the_next_question(split, said, error, words):
+    workers = Worker(READY, counts([3, 22])), Worker(READY, *said)
+    with pytest.raises(error, match=words):
+        split(*workers).vote(ASKED[:1])
+    assert [worker.done[1:] for worker in workers] == [ENDED, ENDED]
 
 
 @pytest.mark.parametrize("began_with", ["0" * 64, "f" * 64])
@@ -303,33 +425,76 @@ def test_a_tree_that_leads_out_of_bounds_is_refused(folder, column, value):
         SavedTeachers.load(folder)
 
 
-class Index:
-    """What a neighbours' tree gives away, changed."""
+def test_children_of_a_tree_are_nodes_after_it_and_features_are_columns():
+    sound = {
+        "children_left": np.array([1, -1, 3, -1, -1]),
+        "children_right": np.array([2, -1, 4, -1, -1]),
+        "feature": np.array([0, -2, 2, -2, -2]),
+        "threshold": np.zeros(5),
+        "value": np.zeros((5, 1, 2)),
+    }
 
-    def __init__(self, tree, **changes) -> None:
-        self.arrays = [np.array(part) for part in tree.get_arrays()]
-        for name, change in changes.items():
-            change(self.arrays[("data", "order", "nodes", "bounds").index(name)])
+    def is_sound(n=5, **changes):
+        return saved_module._is_tree(SimpleNamespace(node_count=n, **{**sound, **changes}), 3)
 
-    def get_arrays(self):
-        return self.arrays
+    assert is_sound()
+    assert not is_sound(0, **{name: array[:0] for name, array in sound.items()})
+    assert not any(is_sound(n) for n in (4, 6))
+    for name, array in sound.items():
+        assert not is_sound(**{name: array[:-1]}), "of every node each says something"
+    changes = [("children_left", node, child) for node, child in ((0, 0), (0, -1), (1, 2), (2, 1), (2, 5))]
+    changes += [("children_right", node, child) for node, child in ((0, 0), (1, 2), (2, -1), (2, 2), (2, 5))]
+    for name, node, value in [*changes, ("feature", 0, -1), ("feature", 2, 3)]:
+        array = sound[name].copy()
+        array[node] = value
+        assert not is_sound(**{name: array}), (name, node, value)
 
 
-def test_an_index_that_leads_out_of_bounds_is_told_from_a_sound_one():
-    def set_last(array) -> None:
-        array[-1] = 10**9
-
-    def no_leaf(nodes) -> None:
-        nodes["is_leaf"][:] = 0
-
-    def too_far(nodes) -> None:
-        nodes["idx_end"][0] = 10**9
-
+def test_an_index_has_every_row_once_ranges_of_rows_and_leaves_on_its_last_level():
     for kind in ("kd_tree", "ball_tree"):
-        tree = KNeighborsClassifier(1, algorithm=kind, leaf_size=2).fit(X, Y)._tree
-        assert _is_index(Index(tree))
-        for changes in ({"order": set_last}, {"nodes": no_leaf}, {"nodes": too_far}):
-            assert not _is_index(Index(tree, **changes))
+        tree = KNeighborsClassifier(1, algorithm=kind, leaf_size=9).fit(X, Y)._tree
+        sound = dict(zip(("data", "order", "nodes", "bounds"), map(np.array, tree.get_arrays()), strict=True))
+        n_rows, n_nodes = len(X), len(sound["nodes"])
+
+        def is_sound(arrays=sound, **changes):
+            return _is_index(SimpleNamespace(get_arrays=lambda: list({**arrays, **changes}.values())))
+
+        def with_node(place, column, value, arrays=sound):
+            nodes = arrays["nodes"].copy()
+            nodes[column][place] = value
+            return {"nodes": nodes}
+
+        assert is_sound()
+        for place, row in ((0, n_rows), (-1, -1), (0, sound["order"][1])):
+            order = sound["order"].copy()
+            order[place] = row
+            assert not is_sound(order=order)
+        for bounds in (sound["bounds"][:, 1:], sound["bounds"][:, :, 1:]):
+            assert not is_sound(bounds=bounds)
+        for place in range(n_nodes):  # whose children are the nodes 2 k + 1 and 2 k + 2
+            assert is_sound(**with_node(place, "is_leaf", 0)) == (2 * place + 2 < n_nodes)
+        for column, value, is_it in (
+            *(("idx_start", 0, True), ("idx_start", -1, False), ("idx_start", n_rows + 1, False)),
+            *(("idx_end", n_rows, True), ("idx_end", n_rows + 1, False), ("idx_end", -1, False)),
+        ):
+            assert is_sound(**with_node(1, column, value)) == is_it, (column, value)
+
+
+def test_what_leads_out_of_bounds_is_noticed_wherever_a_model_holds_it():
+    tree, index = crooked("feature", 3), KNeighborsClassifier(1, algorithm="kd_tree").fit(X, Y)
+    state = list(index._tree.__getstate__())
+    place = next(k for k, part in enumerate(state) if getattr(part, "shape", None) == (len(X),))
+    state[place] = np.full(len(X), len(X))  # the order of rows
+    index._tree.__setstate__(tuple(state))
+    for bad in (tree, index):
+        array = np.empty(2, dtype=object)
+        array[1] = bad
+        for model in ({"a": bad}, [1, bad], (bad,), {bad}, array, SimpleNamespace(deep=[bad])):
+            with pytest.raises(ValueError, match="a file holds a tree with an index out of bounds"):
+                saved_module.validate_model(model, n_features=3, where="a file")
+    ring = [DecisionTreeClassifier().fit(X, Y), np.zeros(3)]
+    ring.append(ring)
+    saved_module.validate_model(ring, n_features=3, where="a file")
 
 
 def test_other_teachers_have_another_name(folder, tmp_path):
