@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,6 +105,9 @@ class Unreliable:
     def __init__(self, *faults):
         self.faults, self.submitted, self.most, self.cancelled = list(faults), 0, 0, []
 
+    def count_workers(self):
+        return 2
+
     def submit(self, batch):
         self.submitted += 1
         return self.submitted, batch
@@ -163,16 +167,111 @@ def test_a_ray_of_somebody_else_on_this_machine_is_not_joined_unless_it_is_named
     assert options["address"] == (address or "local")
 
 
-def test_a_batch_that_dask_gave_up_is_one_that_was_lost(monkeypatch):
+@pytest.mark.parametrize(("n_jobs", "most", "n_batches"), [(None, 4, 8), (-1, 2, 8), (1, 1, 4)])
+def test_no_worker_waits_for_its_next_batch_unless_so_many_jobs_are_named(
+    n_jobs, most, n_batches, monkeypatch
+):
+    cluster, progress = Unreliable(), []
+    monkeypatch.setattr(voting, "open_cluster", lambda _engine: cluster)
+    answers = spread(
+        squares, ITEMS, engine="dask", n_jobs=n_jobs, on_progress=lambda *event: progress.append(event)
+    )
+    assert answers == SQUARES
+    assert (cluster.most, cluster.submitted) == (most, n_batches)
+    assert progress == [(24 // n_batches * (k + 1), 24) for k in range(n_batches)]
+
+
+def test_ray_is_asked_to_try_again_and_what_it_loses_is_lost(monkeypatch):
+    class RayError(Exception):
+        pass
+
+    class RayTaskError(RayError):
+        cause = ZeroDivisionError("public words")
+
+    class NodeDiedError(RayError):
+        pass
+
+    told = []
+
+    def get(handle):
+        if isinstance(handle, Exception):
+            raise handle
+        return [b"sealed", handle]
+
+    ray = SimpleNamespace(
+        exceptions=SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError),
+        is_initialized=lambda: True,
+        remote=lambda function: SimpleNamespace(
+            options=lambda **options: SimpleNamespace(remote=lambda *sent: (function, options, sent))
+        ),
+        get=get,
+        wait=lambda handles, **options: told.append(options) or (handles[:2], handles[2:]),
+        cancel=lambda handle, force: told.append((handle, force)),
+    )
+    monkeypatch.setattr(voting.check, "require", lambda *_, **__: ray)
+    cluster = voting.open_cluster("ray")
+    for resources, n_workers in (
+        ({}, 1),
+        ({"CPU": 0.0}, 1),
+        ({"CPU": 2.0, "GPU": 9.0}, 2),
+        ({"CPU": 3.9}, 3),
+    ):
+        ray.cluster_resources = lambda resources=resources: resources
+        assert cluster.count_workers() == n_workers
+    assert cluster.submit(b"batch") == (voting.done, {"max_retries": 3}, (b"batch", "ray.cloudpickle"))
+    assert cluster.finished((1, 2, 3)) == [1, 2]
+    assert told.pop() == {"timeout": 1.0, "fetch_local": False}
+    assert cluster.answer(b"answers") == (b"sealed", b"answers")
+    with pytest.raises(ZeroDivisionError, match="public words"):
+        cluster.answer(RayTaskError())
+    with pytest.raises(voting.LostError, match="NodeDiedError"):
+        cluster.answer(NodeDiedError())
+    cluster.cancel([1, 2])
+    assert told == [(1, True), (2, True)]
+
+
+def test_dask_has_the_threads_of_its_workers_and_what_it_gives_up_is_lost(monkeypatch):
     distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[dask]'")
-    monkeypatch.setattr(distributed, "get_client", object)
+    told = []
 
-    class Killed:
+    def wait(handles, **options):
+        told.append(options)
+        if not handles:
+            raise TimeoutError
+        return SimpleNamespace(done=set(handles))
+
+    client = SimpleNamespace(cancel=lambda handles, force: told.append((handles, force)))
+    monkeypatch.setattr(distributed, "get_client", lambda: client)
+    monkeypatch.setattr(distributed, "wait", wait)
+    cluster = voting.open_cluster("dask")
+    for threads, n_workers in (({}, 1), ({"a": 2, "b": 3}, 5)):
+        client.nthreads = lambda threads=threads: threads
+        assert cluster.count_workers() == n_workers
+    assert (cluster.finished([7]), cluster.finished([])) == ([7], [])
+    assert told == [{"timeout": 1.0, "return_when": "FIRST_COMPLETED"}] * 2
+    told.clear()
+    for handles in ([], [1, 2]):
+        cluster.cancel(handles)
+    assert told == [([1, 2], True)]
+
+    class Batch:
+        def __init__(self, *outcome):
+            self.outcome = outcome
+
         def result(self):
-            raise distributed.KilledWorker("task", None, 3)
+            if len(self.outcome) == 1:
+                raise self.outcome[0]
+            return list(self.outcome)
 
-    with pytest.raises(voting.LostError, match="KilledWorker"):
-        voting.open_cluster("dask").answer(Killed())
+    assert cluster.answer(Batch(b"sealed", b"answers")) == (b"sealed", b"answers")
+    for error in (
+        distributed.KilledWorker("task", None, 3),
+        distributed.client.FutureCancelledError("key", "reason"),
+    ):
+        with pytest.raises(voting.LostError, match=type(error).__name__):
+            cluster.answer(Batch(error))
+    with pytest.raises(ZeroDivisionError, match="public words"):
+        cluster.answer(Batch(ZeroDivisionError("public words")))
 
 
 def test_without_a_dask_client_one_is_started_which_stays_the_sessions(monkeypatch):

@@ -3,7 +3,6 @@
 import builtins
 import importlib
 import os
-import time
 from types import SimpleNamespace
 
 import joblib
@@ -43,21 +42,58 @@ def test_any_joblib_back_end_gives_the_same_answers(engine):
     assert spread(squares, ITEMS, engine=engine, n_jobs=2) == SQUARES
 
 
-def test_heavy_work_goes_to_a_pool_and_keeps_its_order(monkeypatch):
-    monkeypatch.setattr(voting, "_TRY_ALONE", 0.0)
-    monkeypatch.setattr(voting, "_WORTH_A_POOL", 0.0)
-    monkeypatch.setattr(voting, "_INTERVAL", 1e-9)
-    batches = []
+class Clock:
+    """The time of the machine, and of a processor, in sixteenths of a second: an item takes so many."""
 
-    def noted(batch):
-        batches.append(len(batch))
+    def __init__(self, item, *, busy=False):
+        self.sixteenths, self.item, self.busy, self.batches = 0, item, busy, []
+
+    def work(self, batch):
+        self.sixteenths += self.item * len(batch)
+        self.batches.append(len(batch))
         return squares(batch)
 
-    with joblib.parallel_config(backend="threading", n_jobs=2):
-        assert spread(noted, ITEMS, engine="joblib", n_jobs=None) == SQUARES
-    assert batches[0] == 1, "one item here, to see how long it takes"
-    assert len(batches) > 2, "the others in several batches"
-    assert sum(batches) == len(ITEMS), "and nothing twice"
+    def perf_counter(self):
+        return self.sixteenths / 16
+
+    def process_time(self):
+        return 0.0 if self.busy else self.sixteenths / 16
+
+
+ALONE = [1, 3, 3, 3, 3, 3, 3]  # one to see how long it takes, then a fifth of a second, up to more than one
+
+
+@pytest.mark.parametrize(
+    ("n_items", "item", "n_jobs", "busy", "batches"),
+    [
+        (200, 1, 2, False, [*ALONE, *[23] * 7, 20]),  # the others in four batches for each worker
+        (84, 1, 2, False, [*ALONE, *[9] * 7, 2]),
+        (83, 1, 2, False, [*ALONE, *[3] * 21, 1]),  # four seconds are left: a pool would take longer
+        (200, 1, 1, False, [*ALONE, *[3] * 60, 1]),
+        (200, 1, 2, True, [*ALONE, *[3] * 60, 1]),  # it waits for a busy machine, as a pool would
+        (20, 16, 2, False, [1, 1, *[3] * 6]),  # a second is not more than a second
+        (6, 16, 1, False, [1] * 6),
+    ],
+)
+def test_work_goes_to_a_pool_where_that_pays_and_keeps_its_order(
+    n_items, item, n_jobs, *, busy, batches, monkeypatch
+):
+    clock, progress = Clock(item, busy=busy), []
+    monkeypatch.setattr(voting, "time", clock)
+    with joblib.parallel_config(backend="threading", n_jobs=n_jobs):
+        answers = spread(
+            clock.work,
+            range(n_items),
+            engine="joblib",
+            n_jobs=None,
+            on_progress=lambda *event: progress.append(event),
+        )
+    assert answers == [number**2 for number in range(n_items)]
+    assert sorted(clock.batches, reverse=True) == sorted(batches, reverse=True)
+    assert clock.batches[:2] == batches[:2]
+    assert progress == sorted(progress)
+    assert (progress[0], progress[-1]) == ((1, n_items), (n_items, n_items))
+    assert len(progress) == len(batches)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 4, 9])
@@ -69,53 +105,10 @@ def test_a_worker_of_a_cluster_has_about_four_batches(n_jobs):
 
 
 @pytest.mark.parametrize(("n_jobs", "jobs"), [(None, 4), (-1, 4), (-2, 3), (-4, 1), (-9, 1), (6, 6)])
-def test_negative_jobs_leave_workers_of_a_cluster_out_as_joblib_does(n_jobs, jobs):
-    cluster = SimpleNamespace(count_workers=lambda: 4)
-    assert voting._n_workers(cluster, n_jobs) == jobs
-
-
-def test_work_that_waits_for_a_busy_machine_does_not_go_to_a_pool(monkeypatch):
-    monkeypatch.setattr(voting, "_TRY_ALONE", 0.02)
-    monkeypatch.setattr(voting, "_WORTH_A_POOL", 0.02)
-
-    def waiting(batch):
-        time.sleep(0.005 * len(batch))  # no processor time
-        return [os.getpid() for _ in batch]
-
-    assert set(spread(waiting, ITEMS, engine="joblib", n_jobs=2)) == {os.getpid()}
-
-
-def test_one_job_means_no_pool_however_long_it_takes(monkeypatch):
-    monkeypatch.setattr(voting, "_TRY_ALONE", 0.0)
-    monkeypatch.setattr(voting, "_WORTH_A_POOL", 0.0)
-    answers = spread(where, ITEMS, engine="joblib", n_jobs=1)
-    assert {process for _, process in answers} == {os.getpid()}
-
-
-def test_signs_of_life_rise_to_the_total():
-    for engine in ("joblib", "threading"):
-        events = []
-        spread(
-            squares,
-            ITEMS,
-            engine=engine,
-            n_jobs=2,
-            on_progress=lambda *event, told=events: told.append(event),
-        )
-        assert events[-1] == (40, 40)
-        assert events == sorted(events)
-
-
-def test_slow_items_are_told_one_by_one(monkeypatch):
-    monkeypatch.setattr(voting, "_INTERVAL", 0.01)
-    events = []
-
-    def slow(batch):
-        time.sleep(0.02 * len(batch))
-        return squares(batch)
-
-    spread(slow, ITEMS[:5], engine="joblib", n_jobs=1, on_progress=lambda *event: events.append(event))
-    assert events == [(number, 5) for number in range(1, 6)]
+def test_negative_jobs_leave_workers_of_a_cluster_out_as_joblib_does(n_jobs, jobs, monkeypatch):
+    monkeypatch.setattr(voting, "open_cluster", lambda _engine: SimpleNamespace(count_workers=lambda: 4))
+    assert voting.n_workers("ray", n_jobs) == jobs
+    assert voting.n_workers("threading", 3) == 3
 
 
 @pytest.mark.parametrize(
