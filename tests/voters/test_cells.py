@@ -50,6 +50,23 @@ def test_numbers_are_mapped_to_integers_whatever_their_unit(unit):
     assert np.abs(known.integers(rows)).max() == 127
 
 
+@pytest.mark.parametrize("n_columns", [346, 347])
+def test_rows_of_more_columns_than_sums_in_32_bits_hold_become_principal_components(n_columns):
+    """Squared distances are sums of whole numbers, which 32 bits hold up to 2^24: 3 * 127² a column."""
+    rows = np.random.default_rng(2).normal(size=(90, n_columns)) * np.linspace(1, 3, n_columns)
+    fixed = voters_cells.FixedPoint.of(rows)
+    apart = rows - rows.mean(axis=0)
+    steps = np.rint(apart * 127 / np.abs(apart).max())
+    if n_columns == 346:
+        np.testing.assert_array_equal(fixed.integers(rows), steps)
+        return
+    scores = steps @ np.linalg.svd(steps)[2][:64].T
+    found, expected = fixed.integers(rows), scores * 127 / np.abs(scores).max()
+    assert found.shape == (90, 64)
+    np.testing.assert_allclose(found * np.sign((found * expected).sum(axis=0)), expected, atol=0.6)
+    assert np.abs(found).max() == np.abs(fixed.integers(9 * rows)).max() == 127
+
+
 def test_the_scale_of_an_affinity_is_the_distance_of_the_furthest_neighbour():
     """Zelnik-Manor and Perona 2004, section 2.1: exp(-d² / s_i s_j); an edge is its heavier way."""
     rng = np.random.default_rng(0)

@@ -89,15 +89,26 @@ class Coins:
         return part
 
 
-class OneByOne:
-    """In place of a generator: these coins, in this order, whoever asks for how many."""
+class InTwoParts:
+    """In place of a generator: coins of the nearest two units of every sample, then of the others of some."""
 
-    def __init__(self, sides):
-        self.sides = sides
+    def __init__(self, sides, some):
+        self.parts = [sides[:, :2], *sides[some, None, 2:]]
 
     def random(self, shape):
-        part, self.sides = self.sides[: shape[1]], self.sides[shape[1] :]
-        return part.reshape(shape)
+        part = self.parts.pop(0)
+        assert part.shape == shape
+        return part
+
+
+class Always:
+    """In place of a generator: coins of one value."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def random(self, shape):
+        return np.full(shape, self.value)
 
 
 def every_sample(model, point):
@@ -184,23 +195,38 @@ def test_every_sample_votes_as_a_plain_loop_says(seed, k, grouped):
         )
 
 
-def test_no_unit_beyond_the_depth_is_missed_or_counted_twice(monkeypatch):
-    # with a depth of 2 nearly every sample goes on beyond it, and must end as if it had known all at once
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_no_unit_beyond_the_depth_is_missed_or_counted_twice(k, monkeypatch):
+    # with a depth of 2 many samples go on beyond it, and must end as if they had known all at once
     rows, labels = few(9, 3)
     point = np.array([[1.0, 1.0]])
-    model = voter(rows, labels, k=4)
+    model = voter(rows, labels, k=k)
     want, _ = every_sample(model, point)
     monkeypatch.setattr(neighbours, "_depth", lambda *_: 2)
-    for sides, votes in zip(Coins(9).sides, want, strict=True):
-        assert model.sampled_votes(point, n_trials=1, rng=OneByOne(sides))[0, 0].tolist() == votes.tolist()
+    sides = Coins(9).sides
+    coins = InTwoParts(sides, (sides[:, :2] == 0).sum(axis=1) < k)
+    np.testing.assert_array_equal(model.sampled_votes(point, n_trials=512, rng=coins)[0], want)
+    assert coins.parts == []
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.7, 1.0])
+def test_the_rate_is_rounded_down_to_what_coins_can_hit(rate):
+    """A higher rate would cost more than the price says."""
+    model, edge = voter(X, Y, k=200, sampling_rate=rate), math.floor(rate * 2**53)
+    for coin, n_ballots in ((edge - 1, 150), (edge, 0)):
+        votes = model.sampled_votes(X[:1], n_trials=1, rng=Always(coin / 2**53))
+        assert votes.sum() == n_ballots
 
 
 @pytest.mark.parametrize(("k", "rate"), [(1, 0.01), (30, 0.05), (200, 0.2), (200, 0.9)])
 def test_units_beyond_the_depth_are_needed_once_in_a_billion_samples(k, rate):
     from scipy.stats import binom
 
-    assert binom.cdf(k - 1, neighbours._depth(k, rate, 20.7), rate) <= 1e-9
-    assert binom.cdf(k - 1, int(0.45 * neighbours._depth(k, rate, 20.7)), rate) > 1e-9
+    depth = neighbours._depth(k, rate, 20.7)
+    assert binom.cdf(k - 1, depth, rate) <= 1e-9
+    # the least for which Chernoff's bound says so: of fewer than k where a mean is expected
+    chernoff = [(mean - k) ** 2 / (2 * mean) for mean in (rate * depth, rate * (depth - 1))]
+    assert chernoff[0] >= 20.7 * (1 - 1e-12) > chernoff[1]
     assert neighbours._depth(k, 1.0, 20.7) == k
 
 
@@ -463,6 +489,29 @@ def test_units_out_of_reach_do_not_change_the_exact_cost(monkeypatch):
     monkeypatch.setattr(neighbours, "_depth", lambda *_: 600)
     curve = model.exact_curve([[0.0]], mechanism=GNMax(sigma=2.0))
     np.testing.assert_allclose(short.rdp, curve.rdp, rtol=1e-9, atol=1e-12)
+
+
+def test_the_exact_cost_counts_what_units_out_of_reach_may_change(monkeypatch):
+    """A sample reaches them with a chance of e^-80, which is made e^-6 here (docs/neighbours.md)."""
+    monkeypatch.setattr(neighbours, "SURELY", 6.0)
+    mechanism, codes, point = GNMax(sigma=1.5), np.array([0, 1, 1, 0]), np.array([[-1.0]])
+    rows, options = np.arange(4.0)[:, None], {"k": 2, "sampling_rate": 0.4, "n_classes": 2}
+    worlds = [voter(rows, codes, **options)]
+    worlds += [voter(np.delete(rows, out, 0), np.delete(codes, out), **options) for out in range(4)]
+    worlds += [
+        voter(np.append(rows, [[at - 0.5]], 0), np.append(codes, label), **options)
+        for at in range(5)
+        for label in (0, 1)
+    ]
+    off = math.log1p(
+        4 * math.exp(-6) / min(np.exp(log_law(world, mechanism, point)).min() for world in worlds)
+    )
+    short, whole = (
+        neighbours.sampled_rdp(mechanism, codes, k=2, sampling_rate=0.4, orders=ORDERS, whole=is_whole)
+        for is_whole in (False, True)
+    )
+    expected = np.append(off * (2 * FINITE - 1) / (FINITE - 1), 2 * off)
+    np.testing.assert_allclose(short - whole, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

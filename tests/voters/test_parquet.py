@@ -89,17 +89,43 @@ def test_weights_of_teachers_are_the_same_to_the_bit(table, folder):
         assert mine.model.coef_.tobytes() == others.model.coef_.tobytes()
 
 
-def test_no_rows_travel_to_workers(folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("n_jobs", "at_once", "sizes"),
+    [(1, 2**28, [20]), (3, 2**28, [7, 7, 6]), (1, 600, [7, 7, 6]), (1, 500, [7, 7, 6]), (1, 499, [5] * 4)],
+)
+def test_no_rows_travel_to_workers_each_of_which_has_a_part(n_jobs, at_once, sizes, folder, monkeypatch):
+    """Or more of them, where the 1,500 numbers of all rows are too many for one."""
+    monkeypatch.setattr(voting, "_CELLS_A_PART", at_once)
     sent = []
 
     def spread(work, items, **_options):
-        sent.extend(shard.X for part in items for shard in part)
+        sent.extend(items)
         return work(items)
 
     monkeypatch.setattr(voting, "spread", spread)
-    ensemble(GaussianNB()).fit(folder, "ill", "person")
-    assert sorted(np.concatenate(sent)) == list(range(500))
-    assert all(array.dtype == np.uint16 and array.ndim == 1 for array in sent)
+    ensemble(GaussianNB(), engine="threading", n_jobs=n_jobs).fit(folder, "ill", "person")
+    assert [len(part) for part in sent] == sizes
+    arrays = [array for part in sent for shard in part for array in (shard.X, shard.codes)]
+    assert sorted(np.concatenate(arrays[::2])) == list(range(500))
+    assert {(array.dtype, array.ndim) for array in arrays} == {
+        (np.dtype(t), 1) for t in (np.uint16, np.uint8)
+    }
+
+
+def test_a_worker_trains_as_soon_as_it_holds_rows_enough(folder, monkeypatch):
+    trained = []
+
+    def train(estimator, shards):
+        trained.append([shard.X.size for shard in shards])
+        return plain(estimator, shards)
+
+    plain = voting.train
+    monkeypatch.setattr(voting, "train", train)
+    monkeypatch.setattr(voting, "_NUMBERS_AT_ONCE", 200)
+    teachers = ensemble(GaussianNB()).fit(folder, "ill", "person").teachers_
+    assert len(teachers) == sum(map(len, trained)) == 20
+    assert all(sum(sizes[:-1]) < 200 for sizes in trained)
+    assert all(sum(sizes) >= 200 for sizes in trained[:-1])
 
 
 def test_missing_numbers_are_refused_where_teachers_do_not_take_them(table, tmp_path):
@@ -111,6 +137,11 @@ def test_missing_numbers_are_refused_where_teachers_do_not_take_them(table, tmp_
     with pytest.raises(ValueError, match=r"some rows of .*rows\.parquet have missing or infinite numbers"):
         ensemble(GaussianNB()).fit(path, "ill", "person")
     ensemble(HistGradientBoostingClassifier(max_iter=1)).fit(path, "ill", "person")
+    (tmp_path / "several").mkdir()
+    for name, part in (("a", rows[:100]), ("b", rows[100:])):
+        parquet.write_table(part, tmp_path / "several" / f"{name}.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet or another file have missing"):
+        ensemble(GaussianNB()).fit(tmp_path / "several", "ill", "person")
 
 
 def test_files_that_do_not_fit_are_refused_with_a_sentence(table, folder, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics import roc_auc_score
@@ -173,10 +174,37 @@ class TestFeatures:
         theirs = Nystroem(gamma=kernel.gamma, n_components=60, random_state=0)
         expected = theirs.fit_transform(parts.transform(rows))
         np.testing.assert_allclose(kernel.transform(parts.transform(rows)), expected, atol=1e-9)
-        public = np.random.default_rng(4).normal(size=(700, 151))
-        assert [
-            len(part.components_) for part in (kernel_features(public)[0], kernel_features(public)[1])
-        ] == [150, 700]
+        many = np.random.default_rng(4).normal(size=(1003, 151))
+        parts, kernel = kernel_features(many)
+        assert [len(part.components_) for part in (parts, kernel)] == [150, 1000]
+        points = parts.transform(many)
+        assert kernel.gamma == pytest.approx(
+            1 / np.median(cdist(points[:500], points[500:1000], "sqeuclidean"))
+        )
+
+    @pytest.mark.parametrize("shape", [(40, 12), (12, 40)])
+    def test_so_many_of_the_largest_variances_are_computed_and_no_more(self, shape):
+        apart = np.random.default_rng(4).normal(size=shape)
+        apart[:, 3] = 0.0
+        apart -= apart.mean(axis=0)
+        expected = np.linalg.svd(apart)[1] ** 2 / len(apart)
+        rank = min(shape) - 1  # of equal columns, or of centred rows
+        for most in (1, 5, rank, 99):
+            values, vectors = Spectrum()._largest(apart, most)
+            np.testing.assert_allclose(values[::-1], expected[: min(most, rank)], rtol=1e-9)
+            np.testing.assert_allclose(apart.T @ apart @ vectors / len(apart), vectors * values, atol=1e-9)
+            np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(values)), atol=1e-9)
+            assert not vectors[3].any()
+        values, vectors = Spectrum()._largest(np.zeros(shape), 5)
+        assert (values.shape, vectors.shape) == ((0,), (shape[1], 0))
+
+    def test_are_no_more_than_public_rows_and_than_200_of_columns_or_500_of_a_transformer(self):
+        for cells, n_public, n_columns in (
+            *((Spectrum(), n_public, n_columns) for n_public, n_columns in ((9, 9), (999, 500))),
+            *((CELLS, n_public, n_columns) for n_public, n_columns in ((9, 9), (999, 200))),
+            *((Spectrum(n_features=n), 30, n_columns) for n, n_columns in ((7, 7), (999, 30))),
+        ):
+            assert cells.n_columns(n_public) == n_columns
 
     @pytest.mark.parametrize(
         ("rows", "words"),
