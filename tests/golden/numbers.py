@@ -57,6 +57,7 @@ from ostraka.mechanisms import *
 from ostraka.parties import asker, models, party
 from ostraka.secure import agreement, keys, masks, rounds, server, two_party, wire
 from ostraka.secure.agreement import Agreement, SecretQuestions
+from ostraka.voters import named
 from ostraka.voters.voting import Teacher
 from tests.parties.hidden_rounds import Wire, secret_parties
 

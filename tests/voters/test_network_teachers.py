@@ -22,6 +22,7 @@ from ostraka.nets import compiled, vectorised
 from ostraka.nets import training as loop
 from ostraka.networks import TorchClassifier
 from ostraka.voters import SavedTeachers, partition
+from ostraka.voters.named import Teacher
 
 X, Y = load_digits(n_class=4, return_X_y=True)
 X, NEW = np.float32(X[:600] / 16), np.float32(X[600:] / 16)
@@ -98,6 +99,12 @@ def test_a_plain_module_is_a_teacher_with_the_usual_settings():
     assert votes.shape == (len(NEW), 4)
     assert (votes.open().argmax(axis=1) == TRUTH).mean() > 0.65  # of twenty steps
     assert torch.equal(module[0].weight, before), "the module itself is not trained"
+
+
+def test_a_network_by_name_has_the_settings_that_it_had():
+    """A record, beside those of other teachers by name in tests/golden/numbers.txt."""
+    expected = TorchClassifier(epochs=40, batch_size=16, learning_rate=0.005)
+    assert repr(Teacher.NETWORK.estimator(default=Teacher.AUTO)) == repr(expected)
 
 
 def test_a_person_who_brings_more_rows_moves_one_ballot_only():
