@@ -82,6 +82,45 @@ def test_no_shard_changes_another_by_a_bit(estimator, n_classes, monkeypatch):
     assert all(map(same, fitted(estimator, shards), before))
 
 
+@pytest.mark.parametrize(
+    ("n_numbers", "sizes"), [(1, [1] * 5), (359, [2, 2, 1]), (360, [3, 2]), (2**20, [5])]
+)
+def test_so_many_shards_are_solved_at_once_as_have_so_many_numbers(n_numbers, sizes, monkeypatch):
+    """One at least; each has 120."""
+    at_once, solve = [], _kinds._naive_bayes
+
+    def noted(estimator, shards):
+        at_once.append(len(shards.rows))
+        return solve(estimator, shards)
+
+    monkeypatch.setattr(_kinds, "_naive_bayes", noted)
+    monkeypatch.setattr(_kinds, "_NUMBERS_OF_SHARDS", n_numbers)
+    fitted(GaussianNB(), [shard(2, seed=k) for k in range(5)])
+    assert at_once == sizes
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "is_solved"),
+    [(150, 128, True), (150, 129, False), (20, 20, True), (20, 21, False)],
+)
+def test_ridge_of_128_features_and_no_more_than_rows_is_solved_here(n_rows, n_features, is_solved):
+    (model,) = fitted(RidgeClassifier(), [shard(2, n_rows=n_rows, n_features=n_features)])
+    assert (model is not None) == is_solved
+
+
+def test_equations_whose_solution_does_not_solve_them_are_left_to_scikit_learn():
+    """Columns that differ by rounding alone, and nearly no penalty: many of 60 solutions are no solutions."""
+    shards = [shard(3, n_rows=40, n_features=4, seed=seed) for seed in range(60)]
+    for k, (X, _) in enumerate(shards):
+        X[:, 1] = X[:, 0] * (1 + 1e-10 * np.random.default_rng(k).normal(size=40))
+    models = fitted(RidgeClassifier(alpha=1e-30, fit_intercept=False), shards)
+    for (X, codes), model in zip(shards, models, strict=True):
+        if model is not None:
+            side = X.T @ (2.0 * np.eye(3)[codes] - 1)
+            assert np.abs(X.T @ X @ model.coef_.T - side).max() < 1e-8 * np.abs(side).max()
+    assert 0 < sum(model is None for model in models) < 60
+
+
 @pytest.mark.parametrize("estimator", [GaussianNB(), NearestCentroid(), RidgeClassifier()], ids=str)
 def test_what_overflows_is_left_to_scikit_learn(estimator):
     assert fitted(estimator, [shard(2, spread=1e200), shard(2)])[0] is None

@@ -15,7 +15,8 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import TeacherEnsemble, count_votes
-from ostraka.voters.kinds import LinearTeachers
+from ostraka.voters import kinds
+from ostraka.voters.kinds import LinearTeachers, Terms
 from ostraka.voters.voting import Shard, train, vote
 
 BY_SCORES = [  # whose scores are products of terms of a row
@@ -190,6 +191,46 @@ def test_no_number_overflows_in_32_bits(columns, row):
     ensemble = with_weights(3, lambda shard_rows: np.array(columns) * np.sign(shard_rows[0, 0]))
     X = np.tile(row, (9, 1))
     np.testing.assert_array_equal(linear(ensemble).counts(X), one_by_one(ensemble, X))
+
+
+def test_weights_too_small_for_32_bits_are_told_apart_by_64():
+    """Rounded to their smallest numbers, 1.4e-45 apart, the second class would have 1.4 times the first."""
+    columns = np.array([[2.09e-45, 2.09e-45, 0.0], [2.11e-45, 1.0e-45, 0.0], [-1e-40, 0.0, 0.0]])
+    ensemble = with_weights(3, lambda shard_rows: columns * np.sign(shard_rows[0, 0]))
+    X = np.ones((9, 3))
+    expected = one_by_one(ensemble, X)
+    assert expected[0, 0] > 0
+    np.testing.assert_array_equal(linear(ensemble).counts(X), expected)
+
+
+@pytest.mark.parametrize(
+    ("at_once", "sizes"), [(1, [1] * 7), (134, [2, 2, 2, 1]), (135, [3, 3, 1]), (2**18, [7])]
+)
+def test_so_many_scores_are_held_at_once(at_once, sizes, monkeypatch):
+    """A row has those of 3 classes and 15 teachers; it votes the same in any block."""
+    ensemble, X = fitted(3, 5), np.random.default_rng(1).normal(size=(7, 5))
+    monkeypatch.setattr(kinds, "_CELLS", at_once)
+    together = linear(ensemble)
+    blocks = [(rows.start, rows.stop) for rows, _ in together._near(X)]
+    stops = np.cumsum(sizes)
+    assert blocks == list(zip(stops - sizes, stops, strict=True))
+    expected = one_by_one(ensemble, X)
+    np.testing.assert_array_equal(together.counts(X), expected)
+    np.testing.assert_array_equal(count_votes(together.predictions(X), n_classes=3), expected)
+
+
+@pytest.mark.parametrize("n_teachers", [2**16 - 1, 2**16, 2**16 + 1])
+def test_votes_of_many_teachers_are_counted_whole(n_teachers):
+    weights = np.zeros((2, 1, n_teachers))
+    weights[1, 0] = 1.0
+    teachers = LinearTeachers(
+        [None] * n_teachers,
+        Terms(lambda X: X, lambda _model: None),
+        weights,
+        np.zeros((2, n_teachers)),
+        np.zeros(n_teachers),
+    )
+    assert teachers.counts(np.ones((1, 1))).tolist() == [[0, n_teachers]]
 
 
 @pytest.mark.parametrize("estimator", [LogisticRegression(), GaussianNB(), NearestCentroid()], ids=str)
