@@ -1,6 +1,7 @@
 """Endpoints: what a server can do to a request, and what never leaves with it."""
 
 import contextlib
+import json
 import logging
 import socket
 import ssl
@@ -109,6 +110,8 @@ PASSING = {
     "broken": status(500),
     "overloaded": status(503, b"<html>"),
     "timed out": status(408),
+    "in conflict": status(409),
+    "too early": status(425),
     "dropped": drop,
     "cut off": cut_off,
     "no JSON": status(200, b"<html>hello"),
@@ -161,8 +164,17 @@ def test_codes_are_told_and_sentences_are_not(server):
     }
     server.intercept = first(status(400, {"error": error}))
     assert asked(server.url).reason == "status 400 (unsupported_parameter, max_tokens)"
-    server.intercept = first(status(400, {"error": {"code": f"{CANARY} and more"}}))
-    assert asked(server.url).reason == "status 400"
+    for code in (f"{CANARY} and more", "a" * 65):
+        server.intercept = first(status(400, {"error": {"code": code}}))
+        assert asked(server.url).reason == "status 400"
+    server.intercept = first(status(400, {"error": {"code": "a" * 64}}))
+    assert asked(server.url).reason == f"status 400 ({'a' * 64})"
+
+
+def test_an_answer_of_a_mebibyte_is_taken(server):
+    answer = json.dumps({"choices": [{"message": {"content": "yes"}}]}).encode()
+    server.intercept = first(status(200, answer.ljust(1 << 20)))
+    assert asked(server.url, retries=0) == ["yes"]
 
 
 def test_a_model_that_declines_has_answered_nothing(server):
@@ -196,10 +208,13 @@ def test_retry_after_holds_for_all_requests_of_the_connection(server, how):
     assert 20 < max(stop.pauses) <= 30
 
 
-@pytest.mark.parametrize("wait", ["3600", "inf", "Wed, 21 Oct 2099 07:28:00 GMT"])
-def test_a_server_that_asks_for_an_hour_has_said_no(server, wait):
+@pytest.mark.parametrize("wait", ["300.1", "3600", "inf", "Wed, 21 Oct 2099 07:28:00 GMT"])
+def test_a_server_that_asks_for_more_than_five_minutes_has_said_no(server, wait):
     server.intercept = first(status(503, Retry_After=wait))
     assert asked(server.url).reason == "status 503"
+    server.intercept, stop = first(status(503, Retry_After="300")), Unhurried()
+    assert asked(server.url, stop=stop) == ["echo hello"]
+    assert max(stop.pauses) == pytest.approx(300, abs=60)
 
 
 @pytest.mark.parametrize("wait", ["soon", "nan", "-5", ""])

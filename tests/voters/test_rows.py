@@ -1,7 +1,9 @@
 """Row voting: one ballot in all, whoever's rows change; public cells only; second ballots are seen."""
 
+import contextlib
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from sklearn.exceptions import NotFittedError
 
 from ostraka import Budget, Ledger, release
 from ostraka.mechanisms import NoisyCounts
-from ostraka.voters import GraphCells, QuantileCells, RowVoter
+from ostraka.voters import GraphCells, QuantileCells, RowVoter, rows
+from ostraka.voters.rows import ValueVoter
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
 PUBLIC, PRIVATE, LABELS = IMAGES[:200], IMAGES[200:500], DIGITS[200:500]
@@ -167,6 +170,106 @@ class TestTheDoor:
             with pytest.raises(ValueError, match="hides"):
                 release(NoisyCounts(sigma=3.0), votes, ledger=ledger)
             assert not ledger.entries()
+
+
+class Lines(BaseEstimator):
+    """Cells that give these lines, and state this reach."""
+
+    features_ = np.zeros((1, 2))
+
+    def __init__(self, lines, reach):
+        self.lines, self.reach_ = lines, reach
+
+    def fit(self, X):
+        return self
+
+    def is_of(self, X):
+        return False
+
+
+class TestLimits:
+    """Sums of whole numbers are exact up to these, and a refusal is the least that is beyond them."""
+
+    @pytest.mark.parametrize(("relation", "share"), [("replace-one", 1.0), ("zero-out", 0.5)])
+    def test_parts_and_rows_whose_sums_floats_hold(self, relation, share):
+        def move(parts, n_rows, reach=2.0):
+            cells = SimpleNamespace(reach_=reach)
+            voter = SimpleNamespace(cells=cells, relation=relation, unit_="person")
+            adjacency = rows.adjacency_of(voter, parts=parts, n_rows=n_rows)
+            assert (adjacency.unit, adjacency.relation) == ("person", relation)
+            return adjacency.l2
+
+        assert move(1, 1) == 2.0 * share
+        assert move(2**20, 2**31 - 1) == 2.0**21 * share
+        assert move(1, 2**51 - 1) == 2.0 * share
+        for parts, n_rows in ((2**20, 2**31), (2**20 + 1, 1), (1, 2**51)):
+            with pytest.raises(
+                ValueError, match=rf"parts must be so few .* {n_rows:,} rows .* at most 1,048,576"
+            ):
+                move(parts, n_rows)
+
+    @pytest.mark.parametrize(("n_rows", "is_taken"), [(2**11 - 1, True), (2**11, False)])
+    def test_rows_whose_counts_fit_into_64_bits(self, n_rows, is_taken):
+        cells = Lines(lambda X: np.zeros((len(X), 2), dtype=np.int64), 2.0**51)
+        voter, X = RowVoter(cells=cells), np.zeros((n_rows, 1))
+        with contextlib.nullcontext() if is_taken else pytest.raises(ValueError, match="fit into 64 bits"):
+            voter.fit(X, np.arange(n_rows) % 3, classes=range(3))
+
+    @pytest.mark.parametrize("length", [127, 128, 2**15 - 1, 2**15, 2**31])
+    def test_lines_are_as_long_as_half_of_the_reach_and_no_longer(self, length):
+        for sign in (1, -1):
+            lines = np.array([[sign * length, 0], [0, 0]])
+            kept = rows.lines_of(Lines(lambda _X, lines=lines: lines, 2.0 * length), None)
+            np.testing.assert_array_equal(kept, lines)
+            assert kept.itemsize == next(n for n in (1, 2, 4, 8) if length < 2 ** (8 * n - 1))
+            with pytest.raises(ValueError, match="longer than half of their reach"):
+                rows.lines_of(Lines(lambda _X, lines=lines: lines, np.nextafter(2.0 * length, 0)), None)
+        for wrong in (lines[0], lines.astype(float), lines.astype(np.int32)):
+            with pytest.raises(ValueError, match="cells must give lines of int64, got"):
+                rows.lines_of(Lines(lambda _X, wrong=wrong: wrong, 2.0 * length), None)
+
+    @pytest.mark.parametrize(("relation", "most"), [("replace-one", math.sqrt(2)), ("zero-out", 2)])
+    @pytest.mark.parametrize("reach", [3.0, 128.0, 2048.0])
+    def test_a_distance_weighs_as_much_as_the_stated_move_allows(self, relation, most, reach):
+        voter = ValueVoter(cells=SimpleNamespace(reach_=reach), bounds=(0.0, 1.0), relation=relation)
+        for parts in (1, 7, 1000):
+            weight = voter.weight(parts=parts)
+            assert weight * most <= parts * reach < (weight + 1) * most
+
+    @pytest.mark.parametrize("n_rows", [0, 1, 8191, 8192, 8193])
+    def test_blocks_hold_8192_rows(self, n_rows):
+        lines = np.arange(n_rows)[:, None]
+        blocks = list(rows.blocks_of(lines))
+        assert [(some.start, some.stop) for some, _ in blocks] == [
+            (start, start + 8192) for start in range(0, n_rows, 8192)
+        ]
+        assert all(np.array_equal(block, lines[some]) for some, block in blocks)
+
+    def test_distances_are_in_the_bin_between_their_edges(self):
+        apart = np.concatenate([rows.DISTANCES, np.nextafter(rows.DISTANCES, 9), rows.DISTANCES / 1.2])
+        apart = apart[apart <= 2]
+        found = rows.distance_bins(np.zeros((len(apart), 1)), apart)
+        below = [max(0, int((value > rows.DISTANCES).sum()) - 1) for value in apart]
+        assert found.tolist() == below
+        assert len(rows.DISTANCES) == 18
+        assert rows.DISTANCES[-1] == 2
+        np.testing.assert_allclose(rows.DISTANCES[2:] / rows.DISTANCES[1:-1], math.sqrt(2))
+
+    @pytest.mark.parametrize(
+        "bounds",
+        [(1.0, 1.0), (2.0, 1.0), (-1e308, 1e308), (0.0, math.inf), (math.nan, 1.0), (1,), "ab", None],
+    )
+    def test_bounds_are_in_order_and_a_finite_distance_apart(self, bounds):
+        with pytest.raises(
+            ValueError, match="bounds must be numbers a finite distance apart, the low one first"
+        ):
+            rows.scaled([0.5], bounds)
+        values = rows.scaled([-1.0, 2.0, 3.0, 4.0, 9.0, np.nan], (2.0, 4.0))
+        assert values[:-1].tolist() == [-1.0, -1.0, 0.0, 1.0, 1.0]
+        assert np.isnan(values[-1])
+        for wrong in (["a"], [[1.0]], 1.0):
+            with pytest.raises(ValueError, match="y must be numbers in one dimension"):
+                rows.scaled(wrong, (2.0, 4.0))
 
 
 class TestRefusals:

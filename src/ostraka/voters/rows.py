@@ -556,7 +556,7 @@ def lines_of(cells: Any, X: Any) -> np.ndarray:
         raise ValueError(f"cells must give lines of int64, got {lines.dtype} of shape {lines.shape}")
     if not (2 * np.linalg.norm(lines.astype(np.float64), axis=1) <= cells.reach_).all():
         raise ValueError("cells gave a line that is longer than half of their reach")
-    return lines.astype(np.min_scalar_type(-int(cells.reach_ / 2)))
+    return lines.astype(np.min_scalar_type(-int(cells.reach_ / 2) - 1))  # 8 bits hold -128, but not 128
 
 
 def codes_of(cells: Any, X: Any) -> np.ndarray:
