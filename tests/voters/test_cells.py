@@ -140,6 +140,31 @@ class TestGraphCells:
         ]
         assert sorted(cells.prototypes(5)) == sorted(middles)
 
+    @pytest.mark.parametrize("n_cells", [1, 2, 3, 12, 13, 40])
+    def test_clusters_are_those_of_as_many_features_from_2_to_12(self, n_cells):
+        rows = np.random.default_rng(7).normal(size=(90, 3))
+        cells = GraphCells(n_features=20, n_neighbors=10).fit(rows)
+        whole = voters_cells.FixedPoint.of(rows).integers(rows).astype(np.float64)
+        points = plain_graph(whole, n_neighbors=10, n_features=max(2, min(12, n_cells)), time=0.0)
+        labels = AgglomerativeClustering(n_cells).fit_predict(points)
+        assert adjusted_rand_score(cells.clusters(n_cells), labels) == 1.0
+        middles = [points[labels == label].mean(axis=0) for label in range(n_cells)]
+        apart = ((points - np.array(middles)[labels]) ** 2).sum(axis=1)
+        nearest = [min(np.flatnonzero(labels == k), key=apart.__getitem__) for k in range(n_cells)]
+        assert sorted(apart[cells.prototypes(n_cells)]) == pytest.approx(sorted(apart[nearest]), abs=1e-9)
+
+    def test_a_graph_has_more_rows_than_neighbours_and_fewer_features_than_rows(self):
+        rows = np.random.default_rng(7).normal(size=(9, 3))
+        assert GraphCells(n_features=9).fit(rows).features_.shape == (9, 8)
+        three = GraphCells(n_features=2, n_neighbors=2).fit(rows[:3])
+        assert sorted(three.clusters(9)) == [0, 1, 2]
+        assert GraphCells().fit(rows[:8]).features_.shape == (8, 7)
+        with pytest.raises(ValueError, match="more than n_neighbors=7 rows, got 7"):
+            GraphCells().fit(rows[:7])
+        for wrong in ({"n_features": 1}, {"n_neighbors": 1}, {"resolution": 0}):
+            with pytest.raises(ValueError, match="must be an integer >="):
+                GraphCells(**wrong).fit(rows)
+
     def test_many_columns_are_projected_and_still_exact(self):
         rng = np.random.default_rng(0)
         rows = rng.normal(size=(60, 500))

@@ -10,6 +10,7 @@ from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from ostraka import PATEClassifier
@@ -224,6 +225,14 @@ class TestFeatures:
             FeatureCells(beside).fit(PUBLIC)
         with pytest.raises(TypeError, match="fitted transformer, got int"):
             FeatureCells(3).fit(PUBLIC)
+        with pytest.raises(ValueError, match="transform must give 3 numbers a row, got 2"):
+            FeatureCells(FunctionTransformer()).fit(PUBLIC).lines(ROWS[:, :2])
+
+    def test_functions_of_columns_are_those_of_frames_and_of_150_columns_at_most(self):
+        wide = np.random.default_rng(2).normal(size=(12, 151))
+        assert isinstance(Spectrum().fit(wide[:, :150]).transform_, Dictionary)
+        assert isinstance(Spectrum().fit(pd.DataFrame(wide)).transform_, Dictionary)
+        assert isinstance(Spectrum().fit(wide).transform_, Pipeline)
 
 
 class TestLength:
@@ -259,6 +268,20 @@ class TestInteractions:
         assert np.abs(correlations).max() < 1e-4
         assert len(cells.variances_) > len(alone.variances_) + 50
         assert (np.linalg.norm(cells.lines(1e9 * rows), axis=1) <= 64).all()
+
+    def test_together_they_have_a_fifth_of_the_variance_of_all_sums(self):
+        rows = np.random.default_rng(5).normal(size=(120, 2))
+        cells = Spectrum(interactions=True)
+        cells.transform_ = Interactions().fit(rows)
+        table = cells.transform_.transform(rows)
+        apart = table - table.mean(axis=0)
+        values, vectors = cells._principal(apart)
+        sums = apart[:, :14].var(axis=0).sum()
+        assert values.sum() == pytest.approx(1.2 * sums)
+        assert (np.diff(values) >= 0).all()
+        scores = apart @ vectors
+        scale = np.sqrt(np.outer(values, values))
+        np.testing.assert_allclose(scores.T @ scores / 120 / scale, np.eye(len(values)), atol=1e-4)
 
     def test_a_product_of_two_columns_is_learned_and_leaves_as_plain_scikit_learn(self):
         rng = np.random.default_rng(6)

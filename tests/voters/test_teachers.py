@@ -352,6 +352,20 @@ def test_a_rehearsal_says_what_private_teachers_would_keep_silent_about():
             TeacherEnsemble(estimator, n_teachers=5).dry_run(X[:30], n_classes=3, n_rows=40)
 
 
+@pytest.mark.parametrize(("n_rows", "n_sampled"), [(4, 30), (30, 30), (31, 31)])
+def test_a_rehearsal_has_ten_rows_of_each_class_at_least(n_rows, n_sampled):
+    trained = []
+
+    class Spy(Odd):
+        def trained(self, rows, codes):
+            trained.append((rows, codes))
+
+    TeacherEnsemble(Spy(), n_teachers=5).dry_run(X[:7], n_classes=3, n_rows=n_rows)
+    ((rows, codes),) = trained
+    np.testing.assert_array_equal(rows, X[np.arange(n_sampled) % 7])
+    assert codes.tolist() == [number % 3 for number in range(n_sampled)]
+
+
 def test_progress_is_told_stage_by_stage():
     events = []
     nearest(progress=lambda *event: events.append(event)).fit(X, Y).vote(X)
