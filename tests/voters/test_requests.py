@@ -13,7 +13,8 @@ import pytest
 
 from ostraka.secure.log import LogError
 from ostraka.voters import Template
-from ostraka.voters.endpoint import EndpointError
+from ostraka.voters.endpoint import Client, EndpointError, Request, RequestRun, ResponseCache
+from tests.threads import at_once
 from tests.voters.reviews import (
     CANARY,
     LABELS,
@@ -118,6 +119,37 @@ class TestOutage:
         voters._responses._log._db.execute("PRAGMA max_page_count = 1")
         with pytest.raises(LogError, match="the disk is full, and nothing was kept: free some space"):
             voters.vote(QUERIES)
+
+
+class TestPrompts:
+    def test_are_made_two_batches_ahead_for_each_request_at_once(self):
+        made, go = [], threading.Event()
+
+        class Slow(Client):
+            concurrency, batch = 3, 2
+
+            def ask(self, prompts, stop):
+                assert prompts == ["public"] or go.wait(60)
+                return [f"answer to {prompt}" for prompt in prompts]
+
+        def requests():
+            for number in range(31):
+                made.append(number)
+                yield Request(f"name {number}", str(number))
+
+        cache, progress = ResponseCache(None), []
+        run = RequestRun(Slow(), cache, probe=Request("probe", "public"), on_progress=progress.append)
+        with at_once(lambda: run.run(requests())):
+            until = time.monotonic() + 60
+            while len(made) < 12 and time.monotonic() < until:
+                time.sleep(0.001)
+            time.sleep(0.02)  # for one too many to come
+            ahead = len(made)
+            go.set()
+        assert ahead == 12
+        assert [cache[f"name {number}"] for number in range(31)] == [f"answer to {n}" for n in range(31)]
+        assert progress == sorted(progress)
+        assert progress[-1] == 32
 
 
 class TestTheResponseCache:
