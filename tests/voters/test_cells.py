@@ -374,6 +374,41 @@ class TestQuantileCells:
         odd[0, 1:4], odd[1, 1:4], odd[2, 1:4] = 0.0, 1.0, np.nan
         assert (cells.codes(odd)[:, 1] == 3).all()
 
+    @pytest.mark.parametrize("seed", range(30))
+    def test_one_hot_columns_are_the_fewest_neighbours_that_sum_to_one(self, seed):
+        rng = np.random.default_rng(seed)
+        parts = [np.eye(2)[rng.integers(0, 2, 9)], np.eye(3)[rng.integers(0, 3, 9)], np.ones((9, 1))]
+        parts += [rng.integers(0, 2, (9, 1)), rng.choice([0.5, 0, 1], (9, 1)), np.zeros((9, 1))]
+        array = np.hstack([parts[k] for k in rng.integers(0, len(parts), 5)])
+        expected, place, width = [], 0, array.shape[1]
+        while place < width:
+            ends = [
+                end
+                for end in range(place + 2, width + 1)
+                if np.isin(some := array[:, place:end], (0, 1)).all() and (some.sum(axis=1) == 1).all()
+            ]
+            end = min(ends, default=place + 1)
+            expected.append(list(range(place, end)))
+            place = end
+        cells = QuantileCells(n_bins=2).fit(array)
+        assert cells.columns_ == [first for first, *_ in expected]
+        widths = [len(book) for book in cells.codebooks_]
+        assert all(
+            len(group) == 1 or size <= len(group) + 1 for group, size in zip(expected, widths, strict=True)
+        )
+        assert voters_cells._one_hot(array) == expected
+
+    def test_private_rows_of_lists_may_differ_in_length_and_kind(self):
+        rows = [[20, "a", 7], [30, "b", None], [40, "a", 7], [50, "b", 7]]
+        cells = QuantileCells(n_bins=2, least=1).fit(rows)
+        assert cells.columns_ == [0, 1, 2]
+        assert cells.codes(rows).tolist() == [[0, 0, 1], [0, 1, 3], [1, 0, 1], [1, 1, 1]]
+        assert cells.codes([[55], [None, "b", 8], [9, 9, 9, 9]]).tolist() == [[1, 2, 3], [2, 1, 2], [0, 2, 2]]
+        assert QuantileCells(columns=[1], least=2).fit(rows).codes(rows)[:, 0].tolist() == [0, 1, 0, 1]
+        for wrong in (np.arange(3.0), np.zeros((0, 2)), [], [1, 2]):
+            with pytest.raises(ValueError, match=r"X must have shape \(n_rows, n_columns\)"):
+                QuantileCells().fit(wrong)
+
     def test_lines_are_the_codebooks_lines_side_by_side(self):
         X = load_iris().data
         cells = QuantileCells(n_bins=3).fit(X)

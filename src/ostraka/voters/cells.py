@@ -489,7 +489,7 @@ def _is_frame(X: Any) -> bool:
 
 def _one_hot(array: np.ndarray) -> list[list[int]] | None:
     """Group column indices by category; None if the array is not a table of numbers."""
-    if array.ndim != 2 or array.dtype.kind not in "fiub":
+    if array.ndim != 2 or not len(array) or array.dtype.kind not in "fiub":
         return None
     binary = np.asarray(np.isin(array, (0, 1)).all(axis=0))
     blocks: list[list[int]] = []
