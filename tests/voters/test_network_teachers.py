@@ -1,5 +1,6 @@
 """Teachers that are torch networks: trained together, as private from each other as if alone."""
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -279,6 +280,28 @@ def test_progress_grows_epoch_by_epoch_to_all_teachers(monkeypatch):
         done = [done for name, done, total in events if name == stage and total == N]
         assert done == sorted(done)
         assert (done[-1], len(set(done)) >= least) == (N, True)
+
+
+def test_stacks_are_as_equal_as_possible_and_halved_where_memory_runs_out(plain, monkeypatch):
+    plan, train, sizes, events = vectorised.plan, vectorised.train_networks, [], []
+
+    def noted(plan, training_sets, **options):
+        sizes.append(len(training_sets))
+        if len(sizes) == 2:
+            raise MemoryError
+        return train(plan, training_sets, **options)
+
+    def of_five(*arguments, **options):
+        return dataclasses.replace(plan(*arguments, **options), size=5)
+
+    monkeypatch.setattr(vectorised, "plan", of_five)
+    monkeypatch.setattr(vectorised, "train_networks", noted)
+    together = fitted(progress=lambda *event: events.append(event))
+    assert sizes == [4, 4, 2, 2, 2, 2]
+    np.testing.assert_array_equal(together.predictions(NEW), plain.predictions(NEW))
+    done = [done for name, done, total in events if (name, total) == ("teachers", N)]
+    assert done == sorted(done)
+    assert set(done) == set(range(1, N + 1))
 
 
 def test_tables_and_sparse_matrices_teach_like_arrays(plain):

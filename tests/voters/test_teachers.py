@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_iris
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import BaggingClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import Private, TeacherEnsemble, count_votes
-from ostraka.voters import partition
+from ostraka.voters import partition, voting
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
@@ -270,6 +270,17 @@ def test_every_teacher_has_its_own_seed_and_the_same_again():
     assert states(1) == states(1) != states(2)
     assert states(np.random.RandomState(1)) == states(np.random.RandomState(1))
     assert states(None) != states(None)
+
+
+def test_a_teacher_draws_by_its_seed_as_teachers_of_earlier_versions_did():
+    seed = np.random.SeedSequence(5)
+    with voting._quiet():
+        model = voting.seeded(BaggingClassifier(DecisionTreeClassifier()), seed)
+        drawn = np.random.random(), random.random()  # noqa: NPY002
+    of_tree, of_bags = (seed.generate_state(2) >> 1).tolist()
+    assert (model.estimator.random_state, model.random_state) == (of_tree, of_bags)
+    state = int(seed.generate_state(1)[0])
+    assert drawn == (np.random.RandomState(state).random(), random.Random(state).random())
 
 
 def test_the_estimator_itself_is_not_touched():
