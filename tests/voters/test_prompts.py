@@ -118,9 +118,10 @@ class TestOneBallot:
 
     def test_an_answer_that_names_no_class_is_a_fixed_vote_and_no_error(self):
         voters = fitted(Function(lambda prompt: f"{prompt} is hard to say"))
-        with pytest.warns(UserWarning, match="answered with none of the words"):
-            predictions = voters.predictions(QUERIES)
-        np.testing.assert_array_equal(predictions, np.tile([[0], [1]], (4, 6)))
+        with pytest.warns(UserWarning, match="answered with none of the words") as told:
+            voters.vote(QUERIES)
+        assert told[0].filename == __file__, "the line that called vote"
+        np.testing.assert_array_equal(voters.predictions(QUERIES), np.tile([[0], [1]], (4, 6)))
         assert voters.count_unreadable() == 48
 
     def test_only_the_first_public_text_decides_whether_to_warn(self, model):
@@ -308,8 +309,9 @@ class TestSecrets:
         assert any("models.example" in note for note in fitted(remote, replay=True).notes_)
         with pytest.warns(
             UserWarning, match=r"Whoever runs models\.example reads the private demonstrations"
-        ):
-            fitted(remote)
+        ) as told:
+            ensemble(remote).fit(TEXTS, LABELS)
+        assert told[0].filename == __file__, "the line that called fit"
         assert any(
             "models.example" in note for note in fitted(remote).notes_
         )  # a second warning were an error

@@ -203,8 +203,9 @@ def test_a_teacher_that_fails_on_some_shards_only_leaves_the_others_alone():
     private = X.copy()
     private[manifest.rows()[3][0]] = SECRET
     ensemble = TeacherEnsemble(FailsToLearn(), n_teachers=5)
-    with pytest.warns(UserWarning, match=r"Some teachers failed .* do not publish"):
+    with pytest.warns(UserWarning, match=r"Some teachers failed .* do not publish") as told:
         ensemble.fit(private, Y, manifest=manifest)
+    assert told[0].filename == __file__, "the line that called fit"
     assert [teacher.failed for teacher in ensemble.teachers_] == [False, False, False, True, False]
     assert (ensemble.predictions(X)[3] == 3 % 3).all()
 

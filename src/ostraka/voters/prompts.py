@@ -283,7 +283,7 @@ class PromptEnsemble(BaseEstimator):
         reads = f"Whoever runs {host} reads the private demonstrations; epsilon says nothing about that."
         if host not in _WARNED and not self.replay:
             _WARNED.add(host)
-            warnings.warn(reads, stacklevel=4)
+            warnings.warn(reads, stacklevel=3)
         return [note, reads]
 
     def _codes_of(self, shots: list[Shots], texts: list[str]) -> np.ndarray:
