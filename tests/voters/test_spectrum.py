@@ -1,5 +1,6 @@
 """The public spectrum and gradients of it: whole numbers of bounded length, whatever a row holds."""
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -227,6 +228,13 @@ class TestFeatures:
             FeatureCells(3).fit(PUBLIC)
         with pytest.raises(ValueError, match="transform must give 3 numbers a row, got 2"):
             FeatureCells(FunctionTransformer()).fit(PUBLIC).lines(ROWS[:, :2])
+
+    @pytest.mark.parametrize(("share", "is_taken"), [(0.9e-3, True), (1.1e-3, False)])
+    def test_a_thousandth_of_the_largest_number_may_be_rounding(self, share, is_taken):
+        size = np.abs(PUBLIC).max(axis=0)
+        beside = FunctionTransformer(lambda rows: rows + share * size * (5 < len(rows) < 81))
+        with contextlib.nullcontext() if is_taken else pytest.raises(ValueError, match="each row by itself"):
+            FeatureCells(beside).fit(PUBLIC)
 
     def test_functions_of_columns_are_those_of_frames_and_of_150_columns_at_most(self):
         wide = np.random.default_rng(2).normal(size=(12, 151))
