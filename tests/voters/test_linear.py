@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 import warnings
 
 import numpy as np
@@ -176,6 +177,32 @@ def test_64_bits_decide_what_32_bits_leave_open(share):
     for row in range(20):
         np.testing.assert_array_equal(together.counts(X[row : row + 1])[0], expected[row])
     assert not alone
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_near", "cells", "looked_at"),
+    [
+        *((1, 0, 2**18, []), (1, 1, 2**18, [1]), (1, 2, 2**18, []), (8, 1, 2**18, [8]), (8, 2, 2**18, [])),
+        *((1, 1, 1, []), (1, 1, 2, [1])),  # whose weights of 3 classes and columns fit, or do not
+    ],
+)
+def test_pairs_of_a_row_and_a_teacher_are_looked_at_one_by_one_up_to_an_eighth(
+    n_rows, n_near, cells, *, looked_at, monkeypatch
+):
+    numbers = itertools.count()
+
+    def weights(some):
+        first = np.abs(some[0])
+        ahead = first * (1 + (5e-8 if next(numbers) < n_near else 1) * np.abs(some[1]))
+        return np.stack([first, ahead, -first])
+
+    ensemble, X = with_weights(3, weights), np.abs(np.random.default_rng(11).normal(size=(n_rows, 3)))
+    n_pairs, einsum = [], np.einsum
+    together, expected = linear(ensemble), one_by_one(ensemble, X)
+    monkeypatch.setattr(kinds, "_CELLS", cells)
+    monkeypatch.setattr(np, "einsum", lambda *given: n_pairs.append(len(given[1])) or einsum(*given))
+    np.testing.assert_array_equal(together.counts(X), expected)
+    assert n_pairs == looked_at
 
 
 @pytest.mark.parametrize(
