@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import ive, logsumexp, ndtri_exp
+from scipy.special import ive, ndtri_exp
 
 from ostraka.core import check
 from ostraka.core.curve import ORDERS, Curve
@@ -347,7 +347,8 @@ def shift_rdp(variance: float, shift: int) -> tuple[float, ...]:
         near = np.flatnonzero(coarse > coarse.max() - 80)
         first, last = max(0, (near[0] - 1) * stride), (near[-1] + 1) * stride + 1
         terms = order * unmoved[first:last] + (1 - order) * moved[first:last]
-        total = float(logsumexp(terms))
+        largest = terms.max()
+        total = float(largest + np.log(np.exp(terms - largest).sum()))
         inside = max(terms[0], terms[-1]) < total - 60  # the mass of this order lies well inside the sum
         rdp.append(up(max(total, 0.0) / (order - 1) + _SKELLAM_LAW_ROUNDING) if inside else math.inf)
     return tuple(rdp)
@@ -381,11 +382,18 @@ def _normal_quantiles(variance: float) -> np.ndarray:
 
 
 def log_density(variance: float, reach: int) -> np.ndarray:
-    """Return log probabilities of 0, …, reach from Bessel ratios I(k)/I(k-1), by downward recursion."""
+    """Return log probabilities of 0, …, reach."""
     if variance < _LEAST_VARIANCE:
         raise ValueError(
             "sigma must be at least 1e-100: less noise has no price in float64; use a larger one"
         )
+    block = 1 << max(0, reach.bit_length() - 3)  # moves by a few steps share one
+    return _log_density(variance, math.ceil(reach / block) * block)[: reach + 1]
+
+
+@lru_cache(maxsize=8)
+def _log_density(variance: float, reach: int) -> np.ndarray:
+    """As :func:`log_density`, from Bessel ratios I(k)/I(k-1) by downward recursion."""
     top = reach + math.ceil(10 * math.sqrt(variance)) + 50
     ratio = variance / (top + 0.5 + math.sqrt((top + 1.5) ** 2 + variance**2))
     logs = np.empty(reach + 1)
@@ -394,7 +402,9 @@ def log_density(variance: float, reach: int) -> np.ndarray:
         ratio = 1 / (2 * k / variance + ratio)
         if k <= reach:
             logs[k] = math.log(ratio)
-    return np.cumsum(logs)
+    logs = np.cumsum(logs)
+    logs.setflags(write=False)
+    return logs
 
 
 @lru_cache(maxsize=32)
