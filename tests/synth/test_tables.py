@@ -146,22 +146,27 @@ def test_rows_of_one_person_share_one_weight_whatever_their_number():
 
 @pytest.mark.parametrize("method", ["particles", "forest", "kmeans"])
 def test_a_copy_has_as_many_rows_for_a_person_as_the_table(method):
-    """Planted: one row for each person. Persons with one row smoke, those with three do not."""
+    """Planted: one row for each person. Persons with one row smoke, those with three do not.
+
+    The share of one copy has a standard deviation of .009 (of .015 with clusters, about .28), that of eight
+    .003 (.005): each of the three methods fails with a probability below .001.
+    """
     who = np.concatenate([np.arange(1000), np.repeat(np.arange(1000, 2000), 3)])
     rows = people(4000) | {"smokes": np.repeat(["yes", "no"], [1000, 3000])}
-    generator = TableGenerator(SCHEMA, epsilon=8.0, method=method).fit(
-        rows, groups=who, rng=np.random.default_rng(0)
-    )
-    near = {"rel": 0.05} if method != "kmeans" else {"rel": 0.3}
-    assert generator.n_people_ == pytest.approx(2000, rel=0.05)
-    assert generator.n_rows_ == pytest.approx(4000, **near)
-    sample = generator.sample(random_state=0)
-    assert len(sample["smokes"]) == generator.n_rows_
-    share = np.mean(sample["smokes"] == "yes")
-    assert share == pytest.approx(0.25, **near)
+    shares = []
+    for seed in range(8):
+        generator = TableGenerator(SCHEMA, epsilon=8.0, method=method).fit(
+            rows, groups=who, rng=np.random.default_rng(seed)
+        )
+        assert generator.n_people_ == pytest.approx(2000, rel=0.05)
+        assert generator.n_rows_ == pytest.approx(4000, rel=0.05 if method != "kmeans" else 0.1)
+        sample = generator.sample(random_state=0)
+        assert len(sample["smokes"]) == generator.n_rows_
+        shares.append(np.mean(sample["smokes"] == "yes"))
+    assert np.mean(shares) == pytest.approx(0.25, rel=0.07 if method != "kmeans" else 0.22)
     more = generator.sample(10 * generator.n_rows_, random_state=0)
     # more rows are no others: within four standard deviations of a share of 4,000 rows
-    assert np.mean(more["smokes"] == "yes") == pytest.approx(share, abs=0.03)
+    assert np.mean(more["smokes"] == "yes") == pytest.approx(shares[-1], abs=0.03)
     assert list(sample) == list(SCHEMA.names)
     again = TableGenerator.from_json(generator.to_json())
     assert (again.n_people_, again.n_rows_) == (generator.n_people_, generator.n_rows_)
