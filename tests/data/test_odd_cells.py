@@ -77,6 +77,25 @@ def test_the_code_of_a_cell_follows_from_that_cell_alone_though_python_calls_it_
         ]
 
 
+@pytest.mark.parametrize(
+    "wrap", [dict, lambda columns: pd.DataFrame(columns, dtype=object)], ids=["dict", "frame"]
+)
+def test_the_text_of_a_cell_of_a_frame_follows_from_that_cell_alone(wrap):
+    """Arrow knows no NaT, takes no NaN among dates, and gives all decimals the places of the finest."""
+    cells = [*EQUAL]
+    cells += [pd.NaT, pd.NA, pd.Timestamp("2020-01-01"), dt.date(2020, 1, 1), dt.time(12), Decimal("NaN")]
+    cells += [np.datetime64("2020-01-01"), Decimal("1.005"), {"a": 1}, 1e300, -1, 2**63, complex(1, 2)]
+
+    def texts(*column):
+        return table.of_frame(wrap({"a": list(column)}), name="t", public=False).text("a")
+
+    alone = [texts(cell)[0] for cell in cells]
+    rng = np.random.default_rng(0)
+    for n_rows in (2, 3) * 150:
+        rows = rng.choice(len(cells), n_rows)
+        assert texts(*(cells[row] for row in rows)) == [alone[row] for row in rows]
+
+
 def test_columns_of_a_frame_may_have_numbers_for_names():
     frame = pd.DataFrame(RNG.normal(size=(60, 3)))
     codes, plain = (QuantileCells().fit(rows).codes(rows) for rows in (frame, frame.to_numpy()))

@@ -11,6 +11,7 @@ a public file is read. What a private one looks like is told to its owner, who t
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import datetime as dt
 import gzip
@@ -39,6 +40,7 @@ _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _IS_NUMBER = re.compile(_NUMBER, re.ASCII)
 _BAD = "\ufffd"  # what a decoder writes for bytes that are not of its encoding
 _TORN = re.compile(f"[{_BAD}\ud800-\udfff]")  # or halves of characters, which no encoding writes
+_NUMERIC = (int, float, np.integer, np.floating)
 _ONE_FORM = {str, int, float, bool, bytes, type(None)}
 _SHOWN = 20  # column names in a message
 _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d")  # and ISO 8601 with a time
@@ -201,10 +203,16 @@ def of_frame(frame: Any, *, name: str, public: bool, missing: Iterable[str] = ()
     import pyarrow as pa
 
     def column(cells: np.ndarray) -> Any:
-        try:
-            return pa.array(cells.tolist())
-        except (pa.ArrowException, OverflowError, UnicodeEncodeError):  # of several types, or beyond Arrow's
-            return pa.array([word(cell) for cell in cells.tolist()])
+        values = cells.tolist()
+        types = {*map(type, values)} - {type(None)}
+        numeric = all(issubclass(kind, _NUMERIC) and kind is not bool for kind in types)
+        zones = {cell.tzinfo for cell in values if isinstance(cell, dt.datetime)}
+        # of several types, zones or numbers of places, Arrow would make those of the first or finest cell
+        if (numeric or len(types) == 1) and len(zones) < 2 and Decimal not in types:
+            with contextlib.suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
+                return pa.array(values)
+        different, places = distinct(cells)
+        return pa.array([word(cell) for cell in different]).take(places)
 
     arrow = pa.table({str(column_name): column(cells) for column_name, cells in named(frame).items()})
     if not arrow.num_rows:
