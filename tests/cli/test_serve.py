@@ -202,6 +202,7 @@ def test_without_a_pepper_nothing_starts(run, monkeypatch):
 def test_keys_are_made_rotated_granted_listed_and_revoked(run):
     code, key, err = typed("keys", "add", run, "dora", "--epsilon", 2)
     assert (code, key[:8]) == (0, "ostraka_")
+    assert (run / "service").stat().st_mode & 0o777 == 0o700
     assert "shown once" in err
     assert key.strip() not in (run / "service" / "keys.json").read_text()
     new_key = json.loads(typed("keys", "rotate", run, "dora", "--json")[1])["key"]
@@ -308,12 +309,14 @@ def test_the_unit_runs_the_program_that_was_typed_if_it_is_one(tmp_path, monkeyp
     ours.chmod(0o644)
     monkeypatch.setattr(sys, "argv", [str(ours), "serve", "--systemd"])
     assert f"\nExecStart={beside} serve\n" in cli.systemd(Path("run"))
+    assert unit.endswith("WantedBy=multi-user.target\n")
 
 
 def test_nginx_is_told_an_address_as_it_writes_one():
     for host, written in (("10.0.0.1", "10.0.0.1"), ("::1", "[::1]"), ("localhost", "localhost")):
         page = cli.nginx("x.org", host=host, port=8001, most_bytes=7)
         assert f"    server {written}:8001;\n" in page
+        assert page.endswith("}\n")
 
 
 def test_the_page_of_one_person_is_opened_by_the_link_that_is_printed(tmp_path, monkeypatch):
@@ -430,7 +433,9 @@ def test_a_drill_says_what_was_lost_and_how_long_it_took(served):
     drilled, asked = served
     process = Process()
     words = ("--sigma", 40, "--screen", 3, 4.5, "--trust", "a.B", "--trust", "c.D")
-    code, out, err = drilled(process, [Late("TimeoutError", sent=True), 200], *words)
+    place = Path("run") / "service"
+    with Ledger(place / "ledger.sqlite", secret=b"s" * 32, anchor=place / "ledger.anchor"):  # it goes on
+        code, out, err = drilled(process, [Late("TimeoutError", sent=True), 200], *words)
     assert (code, err) == (0, STAGES)
     head = re.search(r"head ([0-9a-f]{64})\n", out)[1]
     assert out == (
@@ -497,3 +502,8 @@ def test_a_drill_takes_the_secret_of_the_environment_where_there_is_one(served, 
     monkeypatch.setenv("OSTRAKA_LEDGER_SECRET", (b"s" * 32).hex())
     Path("run/service/ledger.secret").unlink()
     assert drilled(Process(), [200])[0] == 0
+
+
+def test_a_drill_needs_a_folder_to_copy_to(served):
+    code, _, err = typed("drill", "run", "--scratch", "none")
+    assert (code, "none" in err) == (2, True)

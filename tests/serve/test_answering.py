@@ -116,6 +116,16 @@ def test_rows_beyond_the_grid_are_marked_and_the_others_kept(saved):
     assert answers(answerer, near)
 
 
+def test_a_row_is_usable_up_to_the_last_cell_but_one_of_the_grid_in_every_column():
+    steps = np.array([0.5, 2.0])
+    answerer = SimpleNamespace(_saved=SimpleNamespace(grid={"0": 0.5, "1": 2.0}), _steps=steps)
+    last = 4_194_303.0
+    rows = np.array([[last, last], [-last, last], [last + 1, 0], [0, -last - 1], [last + 1, last + 1]])
+    assert Answerer.usable(answerer, rows * steps).tolist() == [True, True, False, False, False]
+    answerer._saved.grid = {}
+    assert Answerer.usable(answerer, np.array([["a"], ["b"]])).tolist() == [True, True]
+
+
 def test_votes_that_move_more_than_the_mechanism_hides_are_not_answered(saved, monkeypatch):
     answerer = Answerer(saved, consistent(saved))
     twice = SimpleNamespace(grid=saved.grid, vote=lambda rows: saved.vote(rows).with_adjacency(at_most=2.0))

@@ -152,6 +152,7 @@ def together(voter, *questions, stop=None, ledger=None, **settings):
         asked = [batcher.ask("ann", key, rows) for key, rows in questions]
         outcomes = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), PATIENCE)
         alive = batcher.alive
+        assert all(thread.daemon for thread in threading.enumerate() if thread.name == "answers")
         await batcher.close()
         assert (batcher.waiting, batcher.alive) == (0, False)
         return outcomes, alive

@@ -41,6 +41,14 @@ def test_a_ledger_counts_for_its_teachers_noise_and_secret_only(tmp_path, saved)
     refused("another secret")
 
 
+def test_a_ledger_that_is_served_is_not_served_again(tmp_path, saved):
+    first = deploy(tmp_path, saved)
+    with pytest.raises(LedgerError, match="is open for writing elsewhere: stop that"):
+        deploy(tmp_path, saved)
+    first.there.ledger.close()
+    deploy(tmp_path, saved).there.ledger.close()
+
+
 def test_a_budget_that_does_not_pay_for_one_answer_or_for_a_screen_is_refused_at_the_start(tmp_path, saved):
     price = saved.mechanism.curve().epsilon(1e-6)
     with pytest.raises(BudgetExceeded, match="does not pay for one answer of GNMax"):

@@ -182,6 +182,47 @@ def test_an_answer_is_told_with_its_receipt():
         assert told == {"label": label, "abstained": label is None, "receipt": {"seq": 5, "head": "5e"}}
 
 
+def test_the_end_comes_after_the_last_answers_and_keeps_the_counts(there):
+    done, waiting = [], []
+
+    def note(what, *, fails=None):
+        def act(*given):
+            done.append((what, *given))
+            if fails:
+                raise fails
+
+        return act
+
+    async def forever():
+        await asyncio.Event().wait()
+
+    async def closed():
+        done.append("answered")
+
+    async def end():
+        there._background = [asyncio.create_task(forever()) for _ in range(3)]
+        waiting[:] = there._background
+        await asyncio.sleep(0)
+        await there.close()
+        await asyncio.wait(waiting)
+
+    there.batcher.close, there.ledger.close = closed, note("closed")
+    there._checkpoint = SimpleNamespace(write=note("written"))
+    there.counts.catch_up = note("counted")
+    asyncio.run(end())
+    assert done == [
+        "answered",
+        ("counted", there.ledger),
+        ("written", there.counts, there.ledger),
+        ("closed",),
+    ]
+    assert all(task.cancelled() for task in waiting)
+    done.clear()
+    there.counts.catch_up = note("counted", fails=LedgerUnavailable("away"))
+    asyncio.run(end())
+    assert done == ["answered", ("counted", there.ledger), ("closed",)]
+
+
 # Grants of two owners
 
 

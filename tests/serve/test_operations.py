@@ -399,6 +399,27 @@ def test_the_watchdog_hears_twice_as_often_as_it_wants_to_and_nothing_is_said_wh
     assert told == ["STATUS=ready", "WATCHDOG=1", "STATUS=one; two", "WATCHDOG=1", "STATUS=ready"]
 
 
+def test_a_process_listens_where_it_is_told_and_logs_as_it_is_told(monkeypatch):
+    done = []
+
+    class Serving:
+        def __init__(self, *app, **tls):
+            done.append((*app, tls))
+
+        def serve(self, started):
+            assert started is _server.take_signals
+            return "the service"
+
+    monkeypatch.setattr(_server, "Server", Serving)
+    monkeypatch.setattr(_server, "listening", lambda *where: where)
+    monkeypatch.setattr(_server, "set_up", lambda *, as_json: done.append(as_json))
+    monkeypatch.setattr(_server.check, "require", lambda name, *, extra: SimpleNamespace(run=done.append))
+    _server.run("app", host="::1", port=8001, certificate="pem")
+    assert done == [False, ("app", ("::1", 8001), {"certificate": "pem"}), "the service"]
+    _server.run("app", host="::1", port=8001, log_json=True)
+    assert done[3:] == [True, ("app", ("::1", 8001), {}), "the service"]
+
+
 @pytest.mark.parametrize("tls", [None, "a context"])
 def test_both_signals_to_stop_stop_and_one_reads_a_certificate_if_there_is_one(monkeypatch, caplog, tls):
     told, handlers, errors = [], {}, [None, ssl.SSLError("canary"), PermissionError("canary")]

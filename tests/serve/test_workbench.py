@@ -59,6 +59,17 @@ def test_a_page_takes_files_of_256_mebibytes_and_32_requests_at_once(bench):
     assert len(bench.link) == len("http://127.0.0.1:80/?key=") + 43
 
 
+def test_a_folder_is_made_where_none_is_and_tables_that_were_named_are_looked_at_from_the_start(tmp_path):
+    folder, looks = tmp_path / "a" / "b", []
+    for private in (None, tmp_path / "x.csv", tmp_path / "x.csv"):
+        workbench = Workbench(folder, private=private)
+        workbench._look = looks.append
+        asyncio.run(workbench.start())
+        assert workbench._learn == ui.LEARN
+    assert looks == [{}, {}]
+    assert {path.name for path in folder.iterdir()} == {"tables", "runs"}
+
+
 def test_who_may_ask_is_decided_by_the_head_alone(bench, cookie):
     def code(*request, **headers):
         return asked(bench, *request, **headers)[0]
@@ -543,6 +554,7 @@ def test_a_release_shows_the_seconds_until_now_or_until_its_end(monkeypatch):
         one = Release("001", ("learn", "a b"), status=status, began=100.0, seconds=2.0)
         assert one.to_dict()["seconds"] == seconds
         assert one.to_dict()["command"] == "ostraka learn 'a b'"
+    assert Release("001", (), status="refused").to_dict()["seconds"] == 0.0
 
 
 def test_a_run_is_stopped_as_ctrl_c_does_and_killed_after_twenty_seconds(bench, monkeypatch):

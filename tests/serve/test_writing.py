@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import time
 
 import numpy as np
 import pytest
@@ -358,3 +359,28 @@ def test_while_the_file_of_keys_cannot_be_read_no_key_is_valid(service, tmp_path
     path.rmdir()
     path.write_text(content)
     assert replies(app, sent(keys["alice"], method="GET", path="/v1/budget"))[0][0] == 200
+
+
+def test_a_model_is_asked_by_one_question_at_a_time(service):
+    app, model, _, keys = service()
+    usual, at_once, most = model.next_tokens, [], []
+
+    def noted(*given, **how):
+        at_once.append(1)
+        most.append(len(at_once))
+        time.sleep(0.01)
+        at_once.pop()
+        return usual(*given, **how)
+
+    model.next_tokens = noted
+
+    async def both():
+        requests = [sent(keys[who], f"is the plot {who}") for who in ("alice", "bob")]
+        for request in requests:
+            app.admit(request)
+        got = await asyncio.gather(*map(app.reply, requests))
+        await app.close()
+        return [reply.status for reply in got]
+
+    assert asyncio.run(both()) == [200, 200]
+    assert max(most) == 1
