@@ -160,7 +160,12 @@ def test_what_keys_and_services_print_is_on_record(run, tmp_path, monkeypatch):
     """With the ways to be refused before anything is opened, and files for systemd, nginx and Prometheus."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["/nowhere/ostraka", "serve", "run", "--epsilon", "5", "--systemd"])
-    monkeypatch.setattr(server, "run", lambda _, **options: click.echo(sorted(map(str, options.items()))))
+
+    def served(app, **options):
+        click.echo(sorted(map(str, options.items())))
+        app.deployment.ledger.close()  # or it would be open until it is collected as garbage
+
+    monkeypatch.setattr(server, "run", served)
     (tmp_path / "pem").touch()
     lines, numbers = [], {}
     for command in COMMANDS:
