@@ -137,6 +137,8 @@ def deploy(
         witnesses=witnesses,
         anchor=anchor,
     )
+    counts = deployment.counts  # a search for garbage may take longer than a view has for new entries
+    counts.catch_up = functools.partial(counts.catch_up, seconds=PATIENCE)
     return Service(folder, deployment, keys)
 
 

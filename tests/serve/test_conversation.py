@@ -13,7 +13,7 @@ from ostraka import GNMax
 from ostraka.serve.keys import Keyring
 from ostraka.serve.requests import Buckets
 from tests.golden import blocks
-from tests.serve.conftest import PEPPER, client, deploy, serving
+from tests.serve.conftest import PATIENCE, PEPPER, client, deploy, serving
 
 RECORD = Path(blocks.__file__).with_name("conversation.txt")
 SURE, OTHER = [90.0, 0.0, 0.0], [0.0, 90.0, 1]  # rows far inside a class
@@ -107,7 +107,10 @@ def conversation(folder, saved):
     """All questions and replies, and what then stands in the ledger."""
     saved = dataclasses.replace(saved, mechanism=GNMax(sigma=3.0))  # of 40 votes: changes a label in 1e-19
     caps = {"alice": 9.0, "bob": 9.0, "poor": 0.5}
-    with mock.patch.object(time, "time", return_value=1_800_000_000.0):
+    with (
+        mock.patch.object(time, "time", return_value=1_800_000_000.0),
+        mock.patch("ostraka.serve.deployment.PATIENCE", PATIENCE),  # what is left is waited for
+    ):
         service = deploy(folder, saved, epsilon=12.0, clients=caps, most_rows=4)
         ring = Keyring(folder / "service" / "keys.json", PEPPER)
         service.keys |= {name: ring.add(name, role="owner") for name in ("petra", "quinn")}
