@@ -108,13 +108,8 @@ def test_a_body_that_does_not_fit_is_refused_before_charging(shared):
     ("headers", "status", "code"),
     [
         ({"idempotency-key": ""}, 400, "bad_key"),
-        ({"idempotency-key": "a b"}, 400, "bad_key"),
-        ({"idempotency-key": "a/0"}, 400, "bad_key"),
-        ({"idempotency-key": "k" * 101}, 400, "bad_key"),
         ({"content-type": "text/plain"}, 415, "bad_content"),
-        ({"content-type": "application/x-www-form-urlencoded"}, 415, "bad_content"),
         ({"content-encoding": "gzip"}, 415, "bad_content"),
-        ({"content-encoding": "br"}, 415, "bad_content"),
     ],
 )
 def test_headers_that_do_not_fit_are_refused(shared, headers, status, code):

@@ -166,15 +166,6 @@ def test_health_is_not_readiness(service, monkeypatch):
     assert service.label(ONE, key="k").status_code == 200
 
 
-def test_readiness_is_looked_at_once_a_second_however_many_ask(service, monkeypatch):
-    looked = []
-    monkeypatch.setattr(service.there.ledger, "probe", lambda: looked.append(1))
-    with service.http() as http:
-        for _ in range(20):
-            assert http.get("/ready").status_code == 200
-    assert len(looked) < 5
-
-
 def test_a_count_is_worked_out_again_after_a_minute_unless_the_time_is_up():
     now, rate = [0.0], [2.0]
     meter = AnswersLeft(Paying(), PRICE, rate=lambda who: rate[0] + 2 * len(who), clock=lambda: now[0])

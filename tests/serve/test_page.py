@@ -113,11 +113,6 @@ def test_the_page_of_the_start_compiles_what_the_meter_of_a_later_one_needs(monk
     assert [points for *_, points in calls] == [(0, 1)]
 
 
-def test_a_history_that_is_half_counted_is_drawn_as_far_as_it_goes():
-    view = overview(history=((10, 1.0, None), (2_000, 1.5, None)), ledger={"counted": 2_000})
-    assert re.search(r"H1000\.0V[\d.]+H1000\"", render(view))
-
-
 @pytest.mark.parametrize(("balance", "percent"), [(5.0, 100.0), (1.58769, 31.8), (0.0, 0.0)])
 def test_the_bar_shows_what_its_headline_says(balance, percent):
     top = render(overview(left=balance, spent=5.0 - balance)).partition('class="number"')[2]
@@ -146,12 +141,6 @@ def test_the_drawing_steps_where_the_history_does():
     history = ((2, 1.0, None), (10, 1.5, None), (4_000, 2.25, None), (5_000, 3.0, None))
     steps = drawn(overview(history=history, spent=3.0, left=2.0))
     assert steps == [pytest.approx(point[:2], abs=0.3) for point in history]
-
-
-def test_no_point_lies_above_what_is_spent_by_now():
-    view = overview(history=((2, 1.0, None), (4_000, 2.25, None), (5_000, 2.3, None)), spent=2.2, left=2.8)
-    assert [epsilon for _, epsilon in drawn(view)] == pytest.approx([1.0, 2.2, 2.2], abs=0.01)
-    assert "2.3" not in text(view)
 
 
 def test_a_long_history_is_thinned_and_keeps_its_end():

@@ -286,18 +286,6 @@ def test_what_is_typed_is_what_the_check_ends_with_at_the_chosen_price(bench):
     assert refused(bench.ask("POST", "/spend", {"ticket": ticket})) == (409, "spent_or_old")
 
 
-def test_a_choice_that_the_page_does_not_offer_is_refused_and_a_ticket_is_needed(bench):
-    for choice in (
-        *({"epsilon": epsilon} for epsilon in (3.0, -1.0, "1", True)),
-        *({"way": method} for method in ("labels", "--yes")),
-        *({"more": 1}, {"run": "../x"}, {"run": "999"}),
-    ):
-        status, _, _ = bench.ask("POST", "/plan", {"way": "counts", "epsilon": 1.0} | choice)
-        assert status in {400, 404}, choice
-    for body in (b"", b"[]", b"{", b'{"ticket": 1}', b'{"ticket": ""}'):
-        assert bench.ask("POST", "/spend", body)[0] in {400, 409}, body
-
-
 def test_nothing_is_planned_before_it_is_said_who_is_protected(tmp_path, quiet, monkeypatch):
     monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "log"))
     workbench = Bench(tmp_path)
