@@ -331,3 +331,57 @@ def test_replies_about_the_service_itself():
             (b"", "it 0", []),
         ):
             assert got(app.home, query=query, deployment="it") == Reply.html(page, more=tuple(more))
+
+
+def test_a_question_is_paced_by_its_rows_asked_under_its_key_and_answered_with_what_is_left(monkeypatch):
+    paced, counted, ticks = [], [], iter([1.0, 1.25] * 9)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
+    outcome = ["one", "two"]
+
+    async def ask(*question):
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome[: len(question[2])]
+
+    async def left_after(name, receipts):
+        return ((b"ostraka-left", b"%d" % len(receipts)),)
+
+    deployment = SimpleNamespace(
+        buckets=SimpleNamespace(pace=lambda *taken: paced.append(taken)),
+        rows=Rows(("a",), (True,), most=2),
+        batcher=SimpleNamespace(ask=ask),
+        shown=lambda receipt: f'"{receipt}"',
+        metrics=SimpleNamespace(answered=lambda name, **how: counted.append((name, how))),
+        left_after=left_after,
+        left=lambda name: (b"ostraka-left", b"0.5"),
+    )
+
+    def label(body, key=b"k"):
+        request = Request(headers={b"idempotency-key": key}, body=body)
+        request.who = Holder("ann", "client")
+        return asyncio.run(app.label(SimpleNamespace(deployment=deployment), request))
+
+    left = ((b"ostraka-left", b"1"),), ((b"ostraka-left", b"2"),)
+    assert label(b'{"row": [1]}') == Reply(200, b'"one"', more=left[0])
+    assert label(b'{"rows": [[1]]}') == Reply(200, b'{"results": ["one"]}', more=left[0])
+    assert paced == [("ann", 1)] * 2
+    assert label(b'{"rows": [[1], [2]]}') == Reply(200, b'{"results": ["one", "two"]}', more=left[1])
+    assert paced[2:] == [("ann", 1)] * 2
+    deployment.rows = Rows(("a",), (True,), most=9)
+    label(b'{"rows": [[1], [2], [3], [4], [5]]}')
+    assert paced[4:] == [("ann", 1), ("ann", 4)]
+    assert counted == [("ann", {"rows": n, "seconds": 0.25}) for n in (1, 1, 2, 5)]
+    for body, key, code in ((b"{", b"k", "bad_json"), (b'{"row": [1]}', b"", "bad_key")):
+        with pytest.raises(Refused) as refused:
+            label(body, key)
+        assert refused.value.code == code
+    assert paced[6:] == [("ann", 1)] * 2  # what is malformed counts as well
+    for outcome, status, more in (
+        (Refused(402, "budget_exceeded"), 402, ((b"ostraka-left", b"0.5"),)),
+        (Refused(409, "key_conflict"), 409, ()),
+    ):
+        with pytest.raises(Refused) as refused:
+            label(b'{"row": [1]}')
+        assert (refused.value.status, refused.value.code) == (status, outcome.code)
+        assert refused.value.reply.more == more
+    assert len(counted) == 4
