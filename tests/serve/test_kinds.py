@@ -252,6 +252,13 @@ def test_a_changed_file_of_any_kind_is_refused_and_rows_that_do_not_fit_are(tmp_
         return SavedTeachers.load(folder)
 
     assert load().ensemble.unit_ == load(starts=np.array([0, 1, 3])).ensemble.unit_ == "row"
+    named = listed["classes"]
+    listed["classes"] = list(range(2**16))  # as many as 16 bits tell apart
+    assert len(load().classes) == 2**16
+    listed["classes"] = list(range(2**16 + 1))
+    with pytest.raises(ValueError, match="must hold rows, a class of each"):
+        load()
+    listed["classes"] = named
     for arrays in (
         {"codes": np.full(4, 3, np.uint16)},
         {"codes": np.zeros(3, np.uint16)},

@@ -228,6 +228,8 @@ def test_units_beyond_the_depth_are_needed_once_in_a_billion_samples(k, rate):
     chernoff = [(mean - k) ** 2 / (2 * mean) for mean in (rate * depth, rate * (depth - 1))]
     assert chernoff[0] >= 20.7 * (1 - 1e-12) > chernoff[1]
     assert neighbours._depth(k, 1.0, 20.7) == k
+    few_needed = voter(X, Y, k=5, sampling_rate=0.9)
+    assert few_needed._sampler(X[:1], None).codes.shape == (1, neighbours._depth(5, 0.9, 20.7))
 
 
 @pytest.mark.statistical

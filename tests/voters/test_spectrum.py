@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
+from scipy.special import softmax
 from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics import roc_auc_score
@@ -367,6 +368,15 @@ class TestBalance:
         np.testing.assert_allclose(mean, 0, atol=2e-5)
         longest = np.linalg.norm(rows_alone, axis=2).max(axis=1) / parts
         np.testing.assert_allclose(longest, 1, atol=2e-5)
+
+    def test_no_row_is_surer_than_log_odds_of_4(self):
+        for odds in ([[4.0], [-4.0], [1.0]], [[4.0, 0.0, -4.0], [4.0, 4.0, 1.0]]):
+            near, width = np.array(odds), len(odds[0])
+            whole = np.hstack([np.zeros((len(near), 1)), near]) if width == 1 else near
+            expected = softmax(whole, axis=1)
+            far = np.where(np.abs(near) == 4, 100 * near, near)
+            for some in (near, far):
+                np.testing.assert_allclose(probabilities(some), expected, rtol=1e-12)
 
 
 class TestRefusals:
