@@ -303,6 +303,21 @@ def test_a_model_with_other_settings_is_asked_alone(threshold):
     assert alone.count(3) == 20
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_models_of_other_numbers_of_another_kind_or_not_finite_are_asked_alone():
+    ensemble, X = copy.deepcopy(fitted(3, 5)), np.random.default_rng(1).normal(size=(6, 5))
+    models = [teacher.model for teacher in ensemble.teachers_]
+    models[3].coef_ = models[3].coef_.astype(np.float32)
+    models[7].coef_ = np.full_like(models[7].coef_, np.inf)
+    models[8].intercept_ = np.full_like(models[8].intercept_, np.nan)
+    naive = GaussianNB().fit(X, np.arange(6) % 3)
+    ensemble.teachers_[5] = ensemble.teachers_[5]._replace(model=naive)
+    together = linear(ensemble)
+    alone = alone_in(together)
+    np.testing.assert_array_equal(together.counts(X), one_by_one(ensemble, X))
+    assert sorted(alone) == [*[3] * 6, *[5] * 6, *[7] * 6, *[8] * 6]
+
+
 @pytest.mark.parametrize(
     "estimator",
     [
