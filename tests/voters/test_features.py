@@ -68,15 +68,6 @@ class TestLines:
         odd = np.concatenate([PRIVATE, single, large, small])
         assert ((cells.lines(odd) ** 2).sum(axis=1) <= 1024**2).all()
 
-    def test_a_transformer_that_looks_at_other_rows_is_refused(self):
-        ranks = FunctionTransformer(lambda rows: rows - rows.mean(axis=0))
-        with pytest.raises(ValueError, match="each row by itself"):
-            FeatureCells(ranks).fit(PUBLIC)
-
-    def test_only_a_transformer_transforms(self):
-        with pytest.raises(TypeError, match="transform must be a fitted transformer, got str"):
-            FeatureCells("pca").fit(PUBLIC)
-
     @pytest.mark.parametrize(
         ("made", "rows", "says"),
         [
