@@ -240,6 +240,11 @@ class TestFeatures:
 
 
 class TestLength:
+    def test_the_model_sees_the_rows_that_are_summed(self):
+        features = CELLS.features(ROWS)
+        assert (np.linalg.norm(features, axis=1) <= 1 + 1e-12).all()
+        np.testing.assert_allclose(CELLS.lines(ROWS) / 64, features, atol=1.6 / 64)
+
     def test_a_transformer_and_a_wide_table_have_lines_too(self):
         wide = np.random.default_rng(2).normal(size=(60, 160))
         for cells in (Spectrum(FunctionTransformer(), noise=0.01), Spectrum(noise=0.01)):
