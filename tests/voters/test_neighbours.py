@@ -729,8 +729,10 @@ def test_a_voter_that_is_cloned_needs_its_transformer_frozen():
 
 def test_what_a_transformer_says_about_private_rows_reaches_nobody():
     model = NeighbourVoter(transformer=Spy([]).fit(X))
-    model.fit(np.array([[SECRET], [1.0]]), [0, 1])  # what it cannot read is a row of zeros
+    model.fit(np.array([[SECRET], [1.0]]), [0, 1])  # what it cannot read is a row of zeros, beside that of 2
     assert model.n_features_in_ == 1
+    model.k, model.sampling_rate = 1, 1.0
+    assert model.vote([[0.45], [0.7]]).open().tolist() == [[1, 0], [0, 1]]
     with pytest.raises(ValueError, match="cannot read the private rows") as caught:
         model.fit([[SECRET], [SECRET]], [0, 1])
     assert str(SECRET) not in "".join(traceback.format_exception(caught.value))

@@ -130,10 +130,17 @@ class TestOneBallot:
         voters.vote(QUERIES)  # warnings are errors here
         assert voters.count_unreadable() == 48
 
-    def test_progress_counts_every_prompt_and_the_public_one_first(self, model):
-        events = []
+    def test_progress_counts_every_prompt_and_the_public_one_first(self):
+        events, calling = [], threading.Lock()
+
+        def busy(prompts):  # a function may be one that nobody may call twice at once
+            assert calling.acquire(blocking=False)
+            time.sleep(0.005)
+            calling.release()
+            return ["good"] * len(prompts)
+
         ensemble = PromptEnsemble(
-            lambda prompts: ["good"] * len(prompts), model="m", classes=["bad", "good"], n_teachers=4,
+            busy, model="m", classes=["bad", "good"], n_teachers=4,
             progress=lambda *told: events.append(told),
         ).fit([f"text {n}" for n in range(20)], ["bad", "good"] * 10)  # fmt: skip
         ensemble.vote([f"question {n}" for n in range(25)])
@@ -141,6 +148,7 @@ class TestOneBallot:
         done = [done for _, done, _ in events]
         assert set(done) <= {33, 65, 97, 101}  # batches of 32 prompts
         assert done[-1] == 101
+        assert ensemble.count_unreadable() == 0
 
     def test_a_prompt_the_endpoint_refuses_is_a_fixed_vote_and_no_error(self, server, model):
         refused = f"{GOOD[0]} from start to end {CANARY}"

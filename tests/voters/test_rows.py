@@ -310,7 +310,9 @@ class TestRefusals:
             RowVoter(cells=clusters).fit(PRIVATE, LABELS, [1, 2])
         with pytest.raises(ValueError, match="person must be"):
             RowVoter(cells=clusters, person="all").fit(PRIVATE, LABELS)
-        manifest = RowVoter(cells=clusters).fit(PRIVATE[:50], LABELS[:50]).manifest_
+        with pytest.raises(ValueError, match="units must be an integer >= 1"):
+            RowVoter(cells=clusters, units=0).fit(PRIVATE, LABELS)
+        manifest = RowVoter(cells=clusters, units=1).fit(PRIVATE[:50], LABELS[:50]).manifest_
         with pytest.raises(ValueError, match="manifest"):
             RowVoter(cells=clusters, manifest=manifest).fit(PRIVATE, LABELS)
 

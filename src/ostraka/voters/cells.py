@@ -418,10 +418,10 @@ class QuantileCells(FromPublicRows):
         if self._one_hot is None:
             return _columns(X, names)
         width = sum(map(len, self._one_hot))
-        array = X if isinstance(X, np.ndarray) else np.empty((0, 0), dtype=object)
-        if isinstance(X, np.ndarray) and (array.ndim != 2 or array.shape[1] != width):
-            raise ValueError(f"X must have {width} columns, got shape {array.shape}")
-        if array.dtype.kind not in "fiub":
+        if isinstance(X, np.ndarray) and (X.ndim != 2 or X.shape[1] != width):
+            raise ValueError(f"X must have {width} columns, got shape {X.shape}")
+        array = X
+        if not isinstance(X, np.ndarray) or X.dtype.kind not in "fiub":
             array = np.column_stack([_numbers(cells) for cells in _columns(X, range(width)).values()])
         columns: dict[Any, _Column | Coded] = {}
         for first, *others in self._one_hot:
