@@ -162,6 +162,7 @@ class TestGraphCells:
         three = GraphCells(n_features=2, n_neighbors=2).fit(rows[:3])
         assert sorted(three.clusters(9)) == [0, 1, 2]
         assert GraphCells().fit(rows[:8]).features_.shape == (8, 7)
+        assert GraphCells(n_cells=1).fit(rows).codebooks_[0].tolist() == [[1]] * 9
         with pytest.raises(ValueError, match="more than n_neighbors=7 rows, got 7"):
             GraphCells().fit(rows[:7])
         for wrong in ({"n_features": 1}, {"n_neighbors": 1}, {"resolution": 0}):
@@ -208,6 +209,8 @@ class TestGraphCells:
         [
             ({}, [[math.nan, 1.0]] * 20, "finite"),
             ({}, [["a", "b"]] * 20, "numbers"),
+            ({}, [[10**400, 1]] * 20, "X must be numbers of shape"),
+            ({}, np.arange(20.0), "X must be numbers of shape"),
             ({}, np.ones((5, 3)), "more than"),
             ({"image_shape": (8, 8)}, np.ones((20, 63)), "images"),
             ({"image_shape": (8, 8), "invariances": ["mirror"]}, PUBLIC, "invariance"),

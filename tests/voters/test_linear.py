@@ -279,16 +279,48 @@ def test_no_ballot_is_lost_where_scores_overflow(estimator):
         NearestCentroid(priors="empirical"),
         GaussianNB(var_smoothing=0.0),
         GaussianNB(priors=[0.0, 1.0]),
+        BernoulliNB(alpha=0.0, force_alpha=True),
+        MultinomialNB(alpha=0.0, force_alpha=True),
     ],
     ids=str,
 )
 def test_scores_of_another_form_are_not_stacked(estimator):
     rng = np.random.default_rng(8)
-    X, y = rng.normal(size=(200, 3)), rng.permutation(np.arange(200) % 2)
-    y[X[:, 2] > 0] = 1  # so that priors differ
+    X, y = np.abs(rng.normal(size=(200, 3))) - 0.5, rng.permutation(np.arange(200) % 2)
+    X = X + 0.5 if isinstance(estimator, MultinomialNB) else X
+    y[X[:, 2] > 0.2] = 1  # so that priors differ
     X[:, 1] = 7.0  # of no variance
     ensemble = TeacherEnsemble(estimator, n_teachers=5, n_jobs=1).fit(X, y, classes=[0, 1])
     assert linear(ensemble) is None
+
+
+def test_scores_add_up_to_log_likelihoods_and_their_size_is_that_of_all_that_adds_up():
+    rng = np.random.default_rng(12)
+    X, y = np.abs(rng.normal(size=(60, 4))), np.arange(60) % 3
+    normal, centroids, counted, binary = (
+        model.fit(X, y)
+        for model in (GaussianNB(), NearestCentroid(), MultinomialNB(), BernoulliNB(binarize=0.5))
+    )
+    moved = (normal.theta_ - normal.theta_.mean(axis=0)) ** 2 / normal.var_
+    absent = np.log(1 - np.exp(binary.feature_log_prob_))
+    sizes = {
+        normal: np.abs(np.log(normal.class_prior_))
+        + np.abs(np.log(2 * np.pi * normal.var_)).sum(axis=1) / 2
+        + moved.sum(axis=1) / 2,
+        centroids: (centroids.centroids_**2).sum(axis=1) / 2,
+        counted: np.abs(counted.class_log_prior_),
+        binary: np.abs(binary.class_log_prior_) + np.abs(absent).sum(axis=1),
+    }
+    for model, size in sizes.items():
+        terms = kinds.terms_of([model])
+        weights, offsets, stated = terms.of_model(model)
+        assert stated == pytest.approx(size.max(), rel=1e-12)
+        scores = terms.of_rows(X) @ weights.T + offsets
+        if model is centroids:  # minus half of a squared distance
+            expected = -((X[:, None] - centroids.centroids_) ** 2).sum(axis=2) / 2
+        else:
+            expected = model.predict_joint_log_proba(X)
+        np.testing.assert_allclose(scores, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("threshold", [0.5, -0.5])

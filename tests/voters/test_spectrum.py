@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from ostraka import PATEClassifier
 from ostraka.voters import GraphCells, RowVoter
-from ostraka.voters.rows import balanced_residuals, probabilities
+from ostraka.voters.rows import DISTANCES, ValueVoter, balanced_residuals, probabilities
 from ostraka.voters.spectrum import (
     Dictionary,
     FeatureCells,
@@ -159,6 +159,11 @@ class TestFeatures:
         found = cells.features(public)
         np.testing.assert_allclose(found * np.sign((found * expected).sum(axis=0)), expected, atol=1e-9)
         np.testing.assert_allclose(cells.features_, 4095 / 4096 * found, atol=1 / 4096)
+        for unit in (1e-9, 1e9):  # the unit of the columns does not matter
+            scaled = (
+                FeatureCells(FunctionTransformer(), n_features=3).fit(unit * public).features(unit * public)
+            )
+            np.testing.assert_allclose(np.abs(scaled), np.abs(found), atol=1e-9)
         for n_features, n_public, n_columns in ((None, 9, 1), (None, 120, 12), (None, 9999, 500), (7, 5, 5)):
             assert FeatureCells(n_features=n_features).n_columns(n_public) == n_columns
 
@@ -375,6 +380,20 @@ class TestBalance:
             far = np.where(np.abs(near) == 4, 100 * near, near)
             for some in (near, far):
                 np.testing.assert_allclose(probabilities(some), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("people", [None, np.arange(30) // 3])
+def test_rows_weigh_in_the_bins_of_their_distances_and_people_by_the_mean_of_theirs(people):
+    y = np.concatenate([np.zeros(5), np.linspace(-0.9, 0.9, 23), [np.nan, np.inf]])
+    voter = ValueVoter(cells=CELLS, bounds=(-1.0, 1.0)).fit(ROWS, y, people)
+    found = voter.distances(np.zeros((len(CELLS.variances_) + 1, 1)), parts=PARTS)
+    weight, added = voter.weight(parts=PARTS), np.zeros((30, 17), dtype=int)
+    for row, value in enumerate(np.minimum(y, 1.0)):
+        if not np.isnan(value):
+            added[row, max(0, int((abs(value) > DISTANCES).sum()) - 1)] = weight
+    sums = added if people is None else added.reshape(10, 3, 17).sum(axis=1) // 3
+    assert found.open()[:, 0].tolist() == sums.sum(axis=0).tolist()
+    assert found.adjacency.unit == ("row" if people is None else "person")
 
 
 class TestRefusals:
