@@ -72,6 +72,23 @@ class TestOutage:
         with pytest.raises(EndpointError, match="status 429"):
             fitted(quick(server.url)).vote(QUERIES)
 
+    def test_a_rate_limit_after_a_prompt_s_own_failure_is_none_of_it(self, server):
+        failed = set()
+
+        def intercept(handler, body):
+            prompt = str(body)
+            if CANARY not in prompt:
+                return False
+            handler.reply(429 if prompt in failed else 400, {})
+            failed.add(prompt)
+            return True
+
+        server.intercept = intercept
+        voters = fitted(quick(server.url, concurrency=1))
+        with pytest.raises(EndpointError, match="status 429"):
+            voters.vote(QUERIES)
+        assert len(failed) >= 1
+
     def test_a_function_that_always_fails_is_an_outage(self):
         def fails(prompts):
             raise RuntimeError(prompts)

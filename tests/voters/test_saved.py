@@ -482,6 +482,7 @@ def test_an_index_has_every_row_once_ranges_of_rows_and_leaves_on_its_last_level
 
 def test_what_leads_out_of_bounds_is_noticed_wherever_a_model_holds_it():
     tree, index = crooked("feature", 3), KNeighborsClassifier(1, algorithm="kd_tree").fit(X, Y)
+    shared = DecisionTreeClassifier()  # which is looked at once, and not the last
     state = list(index._tree.__getstate__())
     place = next(k for k, part in enumerate(state) if getattr(part, "shape", None) == (len(X),))
     state[place] = np.full(len(X), len(X))  # the order of rows
@@ -489,7 +490,7 @@ def test_what_leads_out_of_bounds_is_noticed_wherever_a_model_holds_it():
     for bad in (tree, index):
         array = np.empty(2, dtype=object)
         array[1] = bad
-        for model in ({"a": bad}, [1, bad], (bad,), {bad}, array, SimpleNamespace(deep=[bad])):
+        for model in ({"a": bad}, [bad, shared, shared], (bad,), {bad}, array, SimpleNamespace(deep=[bad])):
             with pytest.raises(ValueError, match="a file holds a tree with an index out of bounds"):
                 saved_module.validate_model(model, n_features=3, where="a file")
     ring = [DecisionTreeClassifier().fit(X, Y), np.zeros(3)]

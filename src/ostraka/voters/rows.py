@@ -781,9 +781,8 @@ def distance_bins(expected: np.ndarray, targets: np.ndarray) -> np.ndarray:
     [0, 16, -1]
     """
     apart = np.abs(targets - np.clip(expected[:, 0], -1, 1))
-    known = np.isfinite(apart)
-    bins = np.searchsorted(DISTANCES[1:], np.where(known, apart, 0.0))
-    return np.asarray(np.where(known, np.minimum(bins, len(DISTANCES) - 2), -1))
+    bins = np.searchsorted(DISTANCES[1:], apart)
+    return np.asarray(np.where(np.isfinite(apart), np.minimum(bins, len(DISTANCES) - 2), -1))
 
 
 def scaled(y: Any, bounds: tuple[float, float]) -> np.ndarray:
