@@ -348,7 +348,7 @@ def test_what_is_fetched_comes_from_a_server_that_proves_its_name_or_from_this_m
     for url in ("http://login.example.org/keys", "ftp://127.0.0.1/keys", "file:///keys", "http:///keys"):
         with pytest.raises(ValueError, match=r"^the provider's keys must come from an https:// address, got"):
             oidc._fetched(url)
-    for status in (199, 201, 404):  # noqa: B007  (the answer reads it)
+    for status in (199, 201, 404):
         with pytest.raises(Late, match=rf"status {status} from login\.example\.org") as late:
             oidc._fetched("https://login.example.org/keys")
         assert not late.value.sent
