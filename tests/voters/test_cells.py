@@ -162,7 +162,7 @@ class TestGraphCells:
         three = GraphCells(n_features=2, n_neighbors=2).fit(rows[:3])
         assert sorted(three.clusters(9)) == [0, 1, 2]
         assert GraphCells().fit(rows[:8]).features_.shape == (8, 7)
-        assert GraphCells(n_cells=1).fit(rows).codebooks_[0].tolist() == [[1]] * 9
+        assert GraphCells(n_cells=1, resolution=1).fit(rows).codebooks_[0].tolist() == [[1]] * 9
         with pytest.raises(ValueError, match="more than n_neighbors=7 rows, got 7"):
             GraphCells().fit(rows[:7])
         for wrong in ({"n_features": 1}, {"n_neighbors": 1}, {"resolution": 0}):

@@ -355,6 +355,17 @@ def test_quick_distances_leave_out_no_row_where_rounding_exceeds_what_sets_rows_
         assert codes.tolist() == np.argsort(careful, kind="stable")[:30].tolist()
 
 
+def test_a_row_of_zeros_is_nearer_than_what_points_the_other_way():
+    """Of rows of length 1, squared distances are up to 4; zeros are 1 from all of them."""
+    rows = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 1e-9]])
+    model = voter(rows, [0, 1, 2], k=1, sampling_rate=1.0, metric="cosine")
+    assert model.vote([[1e-3, 0.0], [0.0, 5.0], [-1.0, -1.0]]).open().tolist() == [
+        [0, 1, 0],
+        [0, 0, 1],
+        [1, 0, 0],
+    ]
+
+
 def test_numbers_beyond_measure_are_far_and_nothing_worse():
     rows = np.array([[3e38, 0], [0, 0], [1, 1], [-3e38, 3e38]])
     model = voter(rows, [0, 1, 1, 2], k=2, sampling_rate=1.0)
