@@ -46,18 +46,19 @@ def test_small_changes_are_those_of_scipy(shape, names):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 2, 5, 99])
 @pytest.mark.parametrize("grouped", [False, True])
-def test_the_nearest_are_those_of_all_distances_in_their_order(monkeypatch, dtype, k, grouped):
+@pytest.mark.parametrize(
+    "scale", [1, 0.125, 5001]
+)  # sums are exact in single precision; no whole numbers; rounded
+def test_the_nearest_are_those_of_all_distances_in_their_order(monkeypatch, dtype, k, grouped, scale):
     monkeypatch.setattr("ostraka.data.nearest._CELLS", 90)
     monkeypatch.setattr("ostraka.data.nearest._LEAST_ROWS", 2)
     rng = np.random.default_rng(0)
-    rows, versions = (
-        rng.integers(0, 3, (23, 4)).astype(dtype),
-        [rng.integers(0, 3, (17, 4)).astype(dtype) for _ in range(2)],
-    )
+    rows, *versions = ((scale * rng.integers(0, 3, (n, 4))).astype(dtype) for n in (23, 17, 17))
     starts = np.array([0, 3, 4, 11]) if grouped else None
     done = []
     got = nearest(rows, versions, k, starts=starts, on_progress=lambda *at: done.append(at))
-    distances = np.min([((rows[:, None] - version[None]) ** 2).sum(axis=2) for version in versions], axis=0)
+    exact = rows.astype(np.float64)
+    distances = np.min([((exact[:, None] - version[None]) ** 2).sum(axis=2) for version in versions], axis=0)
     for row, places in zip(distances, got, strict=True):
         order = sorted(range(17), key=lambda place: (row[place], place))
         if grouped:  # the nearest point of each group
@@ -68,7 +69,7 @@ def test_the_nearest_are_those_of_all_distances_in_their_order(monkeypatch, dtyp
     pairs = rng.integers(0, 17, (2, 9))
     np.testing.assert_array_equal(
         squared_distances(rows, versions[0], *pairs),
-        ((rows[pairs[0]] - versions[0][pairs[1]]) ** 2).sum(axis=1),
+        ((exact[pairs[0]] - versions[0][pairs[1]]) ** 2).sum(axis=1),
     )
 
 

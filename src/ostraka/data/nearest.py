@@ -67,9 +67,13 @@ def nearest(
         lengths, squares = _squares(rows), np.maximum.reduce([_squares(version) for version in points])
     if rows.dtype == np.float32 and not max(lengths.max(), squares.max()) < _MODERATE:
         return nearest(rows.astype(np.float64), points, k, starts=starts, on_progress=on_progress)
-    share = 2 * (rows.shape[1] + 8) * float(np.finfo(rows.dtype).epsneg)
+    # products and sums of small whole numbers have no error in any order: no margin, and no second sum. Rows
+    # decide whether it is so; the result is the same
+    largest = max(lengths.max(), squares.max())
+    whole = largest < 2.0 ** (np.finfo(rows.dtype).nmant - 1) and all(map(_is_whole, [rows, *points]))
+    share, tiny = (0.0, 0.0) if whole else (2 * (rows.shape[1] + 8) * np.finfo(rows.dtype).epsneg, _TINY)
     margins = (share * squares).astype(rows.dtype)
-    lengths = (2 * (share * lengths + rows.shape[1] * _TINY)).astype(rows.dtype)
+    lengths = (2 * (share * lengths + rows.shape[1] * tiny)).astype(rows.dtype)
     least_halves = [(_squares(version) / 2 - margins).astype(rows.dtype) for version in points]
     n_points = len(margins)
     step = max(_LEAST_ROWS, _CELLS // n_points)
@@ -92,9 +96,12 @@ def nearest(
             candidates[lines, best] = False
             unsure = np.unique(np.flatnonzero(candidates) // n_points)
             candidates[unsure, best[unsure]] = True
-            part, candidates = part[unsure], candidates[unsure]
+            part, candidates, least = part[unsure], candidates[unsure], least[unsure]
         row, point = np.nonzero(candidates)
-        exact = np.minimum.reduce([squared_distances(part, version, row, point) for version in points])
+        if whole:
+            exact = least[row, point]
+        else:
+            exact = np.minimum.reduce([squared_distances(part, version, row, point) for version in points])
         order = np.lexsort((point, exact, row))
         if starts is not None:  # the nearest point of each group
             group = row * len(starts) + np.searchsorted(starts, point, side="right") - 1
@@ -123,6 +130,10 @@ def _distances(rows: np.ndarray, points: np.ndarray, halves: np.ndarray) -> np.n
     """Half of each squared distance, less half of the row's square and a margin, with rounding errors."""
     product = rows @ points.T
     return np.asarray(np.subtract(halves, product, out=product))
+
+
+def _is_whole(rows: np.ndarray) -> bool:
+    return bool((rows == np.rint(rows)).all())
 
 
 def _squares(rows: np.ndarray) -> np.ndarray:
