@@ -71,7 +71,7 @@ def there():
     there = object.__new__(Deployment)
     accounts = [
         SimpleNamespace(name=name, cap=cap, spent=spent, left=cap - spent)
-        for name, cap, spent in ((ITSELF, 9.0, 0.0), ("ann", 4.0, 1.5), ("ben", 2.0, 0.5))
+        for name, cap, spent in (("".join(ITSELF), 9.0, 0.0), ("ann", 4.0, 1.5), ("ben", 2.0, 0.5))
     ]
     there.ledger = SimpleNamespace(
         budget=SimpleNamespace(epsilon=8.0, delta=1e-6),
