@@ -6,9 +6,10 @@ with coverage, which says which test reaches which line; ``--reach FILE`` keeps 
 is there, without the tests that have gone since. Each mutant then runs in a fork of a process that has loaded
 the libraries: at most ``--tests`` of the tests that reach its line, those first which reach the fewest lines
 of the package. So a survivor may still be noticed by a test that was left out, and the share that is printed
-errs low. A line that runs as its module is loaded is also met by the tests of the whole surface, which read
-what is loaded and reach no line. A line that no test reaches may run in a thread of another library, so it is
-met by the tests of its file. The tests that ran until one failed must pass on the sound sources.
+errs low. A line that runs as its module is loaded is met by the tests of its file, and by those of the whole
+surface, which read what is loaded and reach no line. A line that no test reaches may run in a thread of
+another library, so it is met by the tests of its file, too. The tests that ran until one failed must pass on
+the sound sources.
 
 A place is a node of the syntax tree, drawn uniformly; then an operator that fits it. Files with compiled
 kernels are left out: their machine code is cached by file. A test that starts a process of its own sees the
@@ -198,13 +199,24 @@ def present() -> set[str]:
 
 
 def reaching(path: Path, line: int, lines: dict[int, set[str]]) -> tuple[set[str], bool]:
-    """The tests that reach the statement of a line, and whether it runs as the module is loaded."""
+    """The tests that reach the statement of a line, and whether it runs as the module is loaded.
+
+    Such a line is seen to run in one test at most, the first that loads the module: all tests of the file are
+    its own.
+    """
     rows = path.read_text("utf-8").splitlines()
     while line < len(rows) and not rows[line - 1].strip():  # where a decorator has gone
         line += 1
+    tree = ast.parse("\n".join(rows))
+    if not any(
+        node.body[0].lineno <= line <= (node.end_lineno or line)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ):
+        return set().union(*lines.values()) - {""}, True
     statements = [
         (start, node.body[0].lineno - 1 if hasattr(node, "body") else node.end_lineno or node.lineno)
-        for node in ast.walk(ast.parse("\n".join(rows)))
+        for node in ast.walk(tree)
         if isinstance(node, ast.stmt)
         for start in [
             min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
@@ -213,8 +225,7 @@ def reaching(path: Path, line: int, lines: dict[int, set[str]]) -> tuple[set[str
     ]
     first, last = max(statements, default=(line, line))
     reached = [lines[row] for row in range(min(first, line), max(last, line) + 1) if row in lines]
-    tests = set().union(*reached)
-    return tests - {""}, "" in tests
+    return set().union(*reached) - {""}, False
 
 
 def survivors(drawn: Sequence[Mutation], tests_of: Callable[[Mutation], list[str]]) -> Iterator[Mutation]:
