@@ -280,12 +280,13 @@ def similar(collected: Collected, items: Sequence[int], *, n: int = 10) -> Answe
         raise ValueError("no item is left to recommend: all of them are there already")
     likelihood = estimate.similarity(collected.sums, encoding, collected.n, collected.variance)
     score = likelihood[list(items)].sum(axis=0)[best] if len(items) else np.diag(likelihood)[best]
+    quantity = "likelihood" if items else "clients"
 
     def draw(axes: Any) -> None:
         axes.barh(np.arange(len(best)), score, color=BLUE)
         axes.set_yticks(np.arange(len(best)), [f"item {item}" for item in best])
         axes.invert_yaxis()
-        axes.set(xlabel="likelihood beside the given items, in sum")
+        axes.set(xlabel="likelihood beside the given items, in sum" if items else "clients with the item")
 
     basket = ", ".join(str(item) for item in items) or "nothing"
     rows = tuple(
@@ -295,9 +296,9 @@ def similar(collected: Collected, items: Sequence[int], *, n: int = 10) -> Answe
     return Answer(
         title="Similar items",
         sentences=(f"Who has {basket} is likeliest to want item {best[0]}.",),
-        columns=("place", "item", "likelihood"),
+        columns=("place", "item", quantity),
         rows=rows,
-        values={"items": best.tolist(), "likelihood": score.tolist()},
+        values={"items": best.tolist(), quantity: score.tolist()},
         draw=draw,
         alt=f"Bars: {'; '.join(f'item {item}: {chance}' for _, item, chance in rows)}.",
     )
