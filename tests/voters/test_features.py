@@ -206,3 +206,9 @@ class TestLearning:
         np.testing.assert_array_equal(default.lines(PRIVATE.reshape(-1, 8, 8)), default.lines(PRIVATE))
         wild = np.concatenate([PRIVATE[:2], np.full((1, 64), np.nan), np.full((1, 64), 1.7e308)])
         np.testing.assert_array_equal(default.lines(wild)[:2], default.lines(PRIVATE[:2]))
+
+
+def test_a_row_in_the_middle_of_the_public_rows_has_no_direction():
+    public = np.array([[1.0, 2.0], [3.0, -2.0], [-4.0, 1.0], [0.0, -1.0]])
+    cells = FeatureCells(AS_IT_IS, n_features=2).fit(public)
+    assert cells.features([[0.0, 0.0]]).tolist() == [[0.0, 0.0, cells.constant]]
