@@ -96,6 +96,31 @@ def test_the_text_of_a_cell_of_a_frame_follows_from_that_cell_alone(wrap):
         assert texts(*(cells[row] for row in rows)) == [alone[row] for row in rows]
 
 
+def test_the_number_of_a_cell_follows_from_that_cell_alone_to_the_last_bit():
+    cells = [
+        -0.0,
+        0.0,
+        0,
+        "-0.0",
+        "0.0",
+        1,
+        1.0,
+        True,
+        "1",
+        None,
+        math.nan,
+        math.inf,
+        np.float64(-0.0),
+        Decimal("-0.0"),
+    ]
+    alone = [table.numbers([cell])[0] for cell in cells]
+    rng = np.random.default_rng(0)
+    for n_rows in (2, 3) * 100:
+        rows = rng.choice(len(cells), n_rows)
+        column = table.numbers([cells[row] for row in rows])
+        assert column.tobytes() == np.array([alone[row] for row in rows]).tobytes()
+
+
 def test_columns_of_a_frame_may_have_numbers_for_names():
     frame = pd.DataFrame(RNG.normal(size=(60, 3)))
     codes, plain = (QuantileCells().fit(rows).codes(rows) for rows in (frame, frame.to_numpy()))

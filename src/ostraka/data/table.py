@@ -936,15 +936,15 @@ def written(cell: Any) -> str:
 
 
 def numbers(cells: Any) -> np.ndarray:
-    """A column as float64, each cell by :func:`number`."""
+    """A column as float64, each cell by :func:`number`; a zero has no sign."""
     array = cells_of(cells)
     if array.dtype.kind == "O" and {*map(type, array)} <= {float, type(None)}:
         array = array.astype(np.float64)
     if array.dtype.kind in "biuf":
         values = array.astype(np.float64)
-        return np.where(np.isfinite(values), values, np.nan)
-    different, places = distinct(array)
-    return np.asarray(np.array([number(cell) for cell in different], dtype=np.float64)[places])
+        return np.where(np.isfinite(values), values + 0.0, np.nan)
+    different, places = distinct(array)  # in which -0.0 is 0.0
+    return np.asarray(np.array([number(cell) for cell in different], dtype=np.float64)[places]) + 0.0
 
 
 def distinct(cells: Any) -> tuple[list[Any], np.ndarray]:

@@ -131,9 +131,9 @@ class Particles:
 
     def _counted(self) -> np.ndarray:
         """The rows' weighted counts in the cells of all tables."""
-        held = np.empty(self.theta.size)
-        kernels.spread(self._cells(), self.weights, held)
-        return self.n_rows * held
+        shares = np.empty(self.theta.size)
+        kernels.spread(self._cells(), self.weights, shares)
+        return self.n_rows * shares
 
     def _chance(self, counts: np.ndarray) -> float:
         """About the sum of absolute errors of these counts in rows that are drawn by chance alone."""
