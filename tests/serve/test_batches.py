@@ -158,18 +158,18 @@ def together(voter, *questions, stop=None, ledger=None, **settings):
         return outcomes, alive
 
     outcomes, alive = asyncio.run(run())
-    said = [
+    results = [
         (outcome.status, outcome.code)
         if isinstance(outcome, Refused)
         else [receipt.answer for receipt in outcome]
         for outcome in outcomes
     ]
-    return said, alive
+    return results, alive
 
 
 def test_each_request_has_what_the_ledger_said_of_its_rows():
     voter = Refusing()
-    said, alive = together(
+    results, alive = together(
         voter,
         ("one", [[1, 2]]),
         ("far", [[3, 4], [5, 100]]),
@@ -180,7 +180,7 @@ def test_each_request_has_what_the_ledger_said_of_its_rows():
     )
     assert alive
     far = (400, "bad_schema")
-    assert said == [[0], far, [1, 2], (409, "key_conflict"), (402, "budget_exceeded"), far]
+    assert results == [[0], far, [1, 2], (409, "key_conflict"), (402, "budget_exceeded"), far]
     assert voter.batches == [[[1, 2], [6, 7], [8, 99], [9, 9], [1, 1], [2, 2]]]
     digest = hashlib.sha256(b"01 02").hexdigest()
     shown = [
@@ -195,8 +195,8 @@ def test_each_request_has_what_the_ledger_said_of_its_rows():
         ("conflict", "03", 3, 1, False, True),
     ]
     assert {(charge.account, charge.reserve) for charge in voter.charges} == {("ann", MECHANISM)}
-    said, _ = together(voter, ("far", [[100, 0]]))
-    assert (said, len(voter.batches)) == ([far], 1)  # nobody votes for nothing
+    results, _ = together(voter, ("far", [[100, 0]]))
+    assert (results, len(voter.batches)) == ([far], 1)  # nobody votes for nothing
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_what_fails_before_the_charge_refuses_all_of_a_batch_but_what_was_refuse
     caplog, error, code, event
 ):
     questions = ("one", [[1, 2]]), ("far", [[100, 0]]), ("two", [[3, 4]])
-    said, alive = together(Refusing(error, charged=False), *questions)
-    assert (said, alive) == ([code, (400, "bad_schema"), code], True)
+    results, alive = together(Refusing(error, charged=False), *questions)
+    assert (results, alive) == ([code, (400, "bad_schema"), code], True)
     assert [record.event for record in caplog.records] == ([event] if event else [])
     assert "canary" not in caplog.text
 
@@ -240,11 +240,13 @@ def test_an_error_after_the_charge_or_one_that_ends_a_process_stops_the_service_
 def test_so_many_rows_may_wait_and_no_more():
     busy = (503, "busy")
     for n_rows, expected in ((1, [[0], [1, 2], [3]]), (2, [[0], [1, 2], busy])):
-        said, _ = together(Refusing(), ("a", [[1]]), ("b", [[2], [3]]), ("c", [[4]] * n_rows), most_waiting=4)
-        assert said == expected
+        results, _ = together(
+            Refusing(), ("a", [[1]]), ("b", [[2], [3]]), ("c", [[4]] * n_rows), most_waiting=4
+        )
+        assert results == expected
     voter = Voter()
-    said, _ = together(voter, ("a", [[0]] * 4_096), ("b", [[0]]))
-    assert (len(said[0]), said[1]) == (4_096, busy)
+    results, _ = together(voter, ("a", [[0]] * 4_096), ("b", [[0]]))
+    assert (len(results[0]), results[1]) == (4_096, busy)
 
 
 class Ledger:

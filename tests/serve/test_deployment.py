@@ -66,53 +66,53 @@ def entry(**changes):
 
 
 @pytest.fixture
-def there():
+def instance():
     """A deployment of stand-ins, as far as it answers questions about itself."""
-    there = object.__new__(Deployment)
+    instance = object.__new__(Deployment)
     accounts = [
         SimpleNamespace(name=name, cap=cap, spent=spent, left=cap - spent)
         for name, cap, spent in (("".join(ITSELF), 9.0, 0.0), ("ann", 4.0, 1.5), ("ben", 2.0, 0.5))
     ]
-    there.ledger = SimpleNamespace(
+    instance.ledger = SimpleNamespace(
         budget=SimpleNamespace(epsilon=8.0, delta=1e-6),
         epsilon=lambda: 3.0,
         left=lambda: 5.0,
         accounts=lambda: accounts,
         entries=lambda *, after, limit: [entry(seq=after + 1)],
     )
-    there.counts = SimpleNamespace(catch_up=lambda ledger: None)
-    there.unit, there._left, there._working_out = "row", {"ann": 2.5}, {}
-    there.answers_left = Left({"": 12, "ann": 7, "ben": 9}, {"": 60.0, "ann": 30.5})
-    there.batcher = SimpleNamespace(waiting=2)
-    there.readiness = SimpleNamespace(problems=list)
-    there.keys = SimpleNamespace(readable=True, kept={})
-    return there
+    instance.counts = SimpleNamespace(catch_up=lambda ledger: None)
+    instance.unit, instance._left, instance._working_out = "row", {"ann": 2.5}, {}
+    instance.answers_left = Left({"": 12, "ann": 7, "ben": 9}, {"": 60.0, "ann": 30.5})
+    instance.batcher = SimpleNamespace(waiting=2)
+    instance.readiness = SimpleNamespace(problems=list)
+    instance.keys = SimpleNamespace(readable=True, kept={})
+    return instance
 
 
-def test_a_client_sees_its_own_budget_and_an_owner_all_of_them(there):
+def test_a_client_sees_its_own_budget_and_an_owner_all_of_them(instance):
     ann = {"epsilon": 4.0, "spent": 1.5, "left": 2.5, "answers_left": 7, "seconds_to_empty": 30.5}
     ben = {"epsilon": 2.0, "spent": 0.5, "left": 1.5, "answers_left": 9, "seconds_to_empty": None}
     whole = {"delta": 1e-6, "unit": "row"}
-    assert there.budget(ANN) == {"client": "ann", **ann, **whole}
-    assert there.budget(BEN) == {"client": "ben", **ben, **whole}
+    assert instance.budget(ANN) == {"client": "ann", **ann, **whole}
+    assert instance.budget(BEN) == {"client": "ben", **ben, **whole}
     nothing = dict.fromkeys(("epsilon", "spent", "left", "answers_left", "seconds_to_empty"), 0)
-    assert there.budget(Holder("eve", "client")) == {"client": "eve", **nothing, **whole}
-    mine = there.budget(OLGA)
+    assert instance.budget(Holder("eve", "client")) == {"client": "eve", **nothing, **whole}
+    mine = instance.budget(OLGA)
     clients = [{"client": "ann", **ann}, {"client": "ben", **ben}]
     numbers = {"epsilon": 8.0, "spent": 3.0, "left": 5.0, "answers_left": 12, "seconds_to_empty": 60.0}
     assert mine == {**numbers, **whole, "clients": clients}
 
 
-def test_a_receipt_is_of_an_answer_and_for_its_client_or_an_owner(there):
+def test_a_receipt_is_of_an_answer_and_for_its_client_or_an_owner(instance):
     receipt = {"seq": 17, "head": "ab", "client": "ann", "key": "k", "digest": "cd", "mechanism": "M"}
-    assert there.receipt(ANN, "17") == there.receipt(OLGA, "17") == receipt
-    assert there.receipt(BEN, "17") is there.receipt(OLGA, "0") is None
-    there.ledger.entries = lambda *, after, limit: [entry(seq=after + 1, answer=None)]
-    assert there.receipt(ANN, "17") is there.receipt(OLGA, "17") is None
+    assert instance.receipt(ANN, "17") == instance.receipt(OLGA, "17") == receipt
+    assert instance.receipt(BEN, "17") is instance.receipt(OLGA, "0") is None
+    instance.ledger.entries = lambda *, after, limit: [entry(seq=after + 1, answer=None)]
+    assert instance.receipt(ANN, "17") is instance.receipt(OLGA, "17") is None
 
 
-def test_gauges_tell_the_budget_and_whether_it_can_be_charged(there):
-    values = {name: value for name, _, value in there.gauges()}
+def test_gauges_tell_the_budget_and_whether_it_can_be_charged(instance):
+    values = {name: value for name, _, value in instance.gauges()}
     assert values == {
         "ostraka_epsilon_budget": 8.0,
         "ostraka_epsilon_spent": 3.0,
@@ -123,38 +123,38 @@ def test_gauges_tell_the_budget_and_whether_it_can_be_charged(there):
         "ostraka_ready": 1.0,
         "ostraka_keys_readable": 1.0,
     }
-    there.readiness.problems, there.keys.readable, there.answers_left.counts[""] = (
+    instance.readiness.problems, instance.keys.readable, instance.answers_left.counts[""] = (
         lambda: ["one"],
         False,
         None,
     )
-    values = {name: value for name, _, value in there.gauges()}
+    values = {name: value for name, _, value in instance.gauges()}
     assert [values[f"ostraka_{name}"] for name in ("ready", "keys_readable", "answers_left")] == [0, 0, 0]
 
 
-def headers(there, name, *lefts):
+def headers(instance, name, *lefts):
     receipts = [SimpleNamespace(left=left) for left in lefts]
-    return dict(asyncio.run(there.left_after(name, receipts)))
+    return dict(asyncio.run(instance.left_after(name, receipts)))
 
 
-def test_what_is_left_after_an_answer_is_the_smaller_count_and_lasts_at_the_clients_own_rate(there):
-    said = {b"ostraka-left": b"1.250000", b"ostraka-answers-left": b"7", b"ostraka-seconds-to-empty": b"30"}
-    assert headers(there, "ann", 2.0, 1.25) == said
-    assert there.answers_left.said == [("ann", 2)]
-    assert (there.left("ann"), there.left("eve")) == (
+def test_what_is_left_after_an_answer_is_the_smaller_count_and_lasts_at_the_clients_own_rate(instance):
+    fields = {b"ostraka-left": b"1.250000", b"ostraka-answers-left": b"7", b"ostraka-seconds-to-empty": b"30"}
+    assert headers(instance, "ann", 2.0, 1.25) == fields
+    assert instance.answers_left.said == [("ann", 2)]
+    assert (instance.left("ann"), instance.left("eve")) == (
         (b"ostraka-left", b"1.250000"),
         (b"ostraka-left", b"0.000000"),
     )
-    there.answers_left.counts[""] = 3
-    said = {
+    instance.answers_left.counts[""] = 3
+    fields = {
         b"ostraka-left": b"0.500000",
         b"ostraka-answers-left": b"3",
         b"ostraka-seconds-to-empty": b"259200",
     }
-    assert headers(there, "ben", 0.5) == said  # three days: it asked one today
+    assert headers(instance, "ben", 0.5) == fields  # three days: it asked one today
 
 
-def test_a_count_that_is_not_known_is_waited_for_half_a_second_and_worked_out_once(there, monkeypatch):
+def test_a_count_that_is_not_known_is_waited_for_half_a_second_and_worked_out_once(instance, monkeypatch):
     waits, wait = [], asyncio.wait
 
     async def noted(tasks, **how):
@@ -162,27 +162,35 @@ def test_a_count_that_is_not_known_is_waited_for_half_a_second_and_worked_out_on
         return await wait(tasks)
 
     monkeypatch.setattr(asyncio, "wait", noted)
-    there.answers_left.counts = {"": None, "ann": None}
-    assert headers(there, "ann", 1.0)[b"ostraka-answers-left"] == b"4"
-    assert (waits, there._working_out) == ([0.5, 0.5], {})
+    instance.answers_left.counts = {"": None, "ann": None}
+    assert headers(instance, "ann", 1.0)[b"ostraka-answers-left"] == b"4"
+    assert (waits, instance._working_out) == ([0.5, 0.5], {})
 
     def away(name):
         raise LedgerUnavailable("away")
 
-    there.answers_left.counts, there.answers_left.work_out = {"": None, "ann": 9}, away
-    assert headers(there, "ann", 1.0)[b"ostraka-answers-left"] == b"0"
-    assert there._working_out == {}
+    instance.answers_left.counts, instance.answers_left.work_out = {"": None, "ann": 9}, away
+    assert headers(instance, "ann", 1.0)[b"ostraka-answers-left"] == b"0"
+    assert instance._working_out == {}
 
 
 def test_an_answer_is_told_with_its_receipt():
-    there = object.__new__(Deployment)
-    there._said = {ABSTAIN: _deployment._said(None), 0: _deployment._said('a "b"'), 1: _deployment._said(7)}
+    instance = object.__new__(Deployment)
+    instance._said = {
+        ABSTAIN: _deployment._said(None),
+        0: _deployment._said('a "b"'),
+        1: _deployment._said(7),
+    }
     for answer, label in ((ABSTAIN, None), (0, 'a "b"'), (1, 7)):
-        told = json.loads(there.shown(SimpleNamespace(answer=answer, seq=5, head="5e")))
-        assert told == {"label": label, "abstained": label is None, "receipt": {"seq": 5, "head": "5e"}}
+        body_of_answer = json.loads(instance.shown(SimpleNamespace(answer=answer, seq=5, head="5e")))
+        assert body_of_answer == {
+            "label": label,
+            "abstained": label is None,
+            "receipt": {"seq": 5, "head": "5e"},
+        }
 
 
-def test_the_end_comes_after_the_last_answers_and_keeps_the_counts(there):
+def test_the_end_comes_after_the_last_answers_and_keeps_the_counts(instance):
     done, waiting = [], []
 
     def note(what, *, fails=None):
@@ -200,27 +208,27 @@ def test_the_end_comes_after_the_last_answers_and_keeps_the_counts(there):
         done.append("answered")
 
     async def end():
-        there._background = [asyncio.create_task(forever()) for _ in range(3)]
-        waiting[:] = there._background
+        instance._background = [asyncio.create_task(forever()) for _ in range(3)]
+        waiting[:] = instance._background
         await asyncio.sleep(0)
-        await there.close()
+        await instance.close()
         await asyncio.wait(waiting)
 
-    there.batcher.close, there.ledger.close = closed, note("closed")
-    there._checkpoint = SimpleNamespace(write=note("written"))
-    there.counts.catch_up = note("counted")
+    instance.batcher.close, instance.ledger.close = closed, note("closed")
+    instance._checkpoint = SimpleNamespace(write=note("written"))
+    instance.counts.catch_up = note("counted")
     asyncio.run(end())
     assert done == [
         "answered",
-        ("counted", there.ledger),
-        ("written", there.counts, there.ledger),
+        ("counted", instance.ledger),
+        ("written", instance.counts, instance.ledger),
         ("closed",),
     ]
     assert all(task.cancelled() for task in waiting)
     done.clear()
-    there.counts.catch_up = note("counted", fails=LedgerUnavailable("away"))
+    instance.counts.catch_up = note("counted", fails=LedgerUnavailable("away"))
     asyncio.run(end())
-    assert done == ["answered", ("counted", there.ledger), ("closed",)]
+    assert done == ["answered", ("counted", instance.ledger), ("closed",)]
 
 
 # Grants of two owners
@@ -268,8 +276,8 @@ def refusal(act, *arguments):
 def test_a_proposal_is_a_positive_cap_of_a_client(grants):
     owners, book = grants
     for written, epsilon in ((b"3", 3.0), (b"1e-300", 1e-300), (b"2.5", 2.5)):
-        made = owners.propose(OLGA, b'{"client": "ann", "epsilon": %s}' % written)
-        assert made == {"proposal": len(book.kept), "client": "ann", "epsilon": epsilon, "by": "olga"}
+        proposal = owners.propose(OLGA, b'{"client": "ann", "epsilon": %s}' % written)
+        assert proposal == {"proposal": len(book.kept), "client": "ann", "epsilon": epsilon, "by": "olga"}
         assert book.kept[-1].key == f"{len(book.kept)}: epsilon {epsilon!r} for ann proposed by olga"
     shape = 'the body must be an object with the members "client", a name, and "epsilon", a positive number'
     numbers = ("0", "-1", "true", '"1"', "null", "1e999")
@@ -331,8 +339,8 @@ def test_what_is_no_proposal_is_not_approved(grants):
 
 
 def test_a_secret_of_256_bits_is_made_once_for_its_owner_alone_unless_the_environment_has_it(tmp_path):
-    made = secret_of("answers", tmp_path, {})
-    assert (len(made), made == secret_of("answers", tmp_path, {})) == (32, True)
+    key_of_answers = secret_of("answers", tmp_path, {})
+    assert (len(key_of_answers), key_of_answers == secret_of("answers", tmp_path, {})) == (32, True)
     assert stat.S_IMODE((tmp_path / "answers.secret").stat().st_mode) == 0o600
     assert secret_of("ledger", tmp_path, {"OSTRAKA_LEDGER_SECRET": "ab" * 32}) == b"\xab" * 32
     assert [path.name for path in tmp_path.iterdir()] == ["answers.secret"]
@@ -396,7 +404,7 @@ def test_a_process_that_must_stop_says_why_and_ends_with_status_1(monkeypatch, c
 
 
 def test_changes_of_the_file_of_keys_are_looked_for_each_second_and_applied_as_soon_as_the_ledger_can(
-    there, caplog, monkeypatch
+    instance, caplog, monkeypatch
 ):
     slept, done, stopped = [], [], []
     changes = iter([False, True, False, False, OSError("canary"), ValueError("canary"), True, False])
@@ -419,14 +427,14 @@ def test_changes_of_the_file_of_keys_are_looked_for_each_second_and_applied_as_s
             raise error
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    there.keys.refresh, there._grant, there._stop = refresh, grant, stopped.append
-    there._note_keys = lambda: done.append("noted")
+    instance.keys.refresh, instance._grant, instance._stop = refresh, grant, stopped.append
+    instance._note_keys = lambda: done.append("noted")
     failures = iter([LedgerUnavailable("locked"), None, LedgerError("canary"), None])
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(there._look())
+        asyncio.run(instance._look())
     assert slept == [1.0] * 9
     assert done == [2, 3, "noted", 7, 8, "noted"]
-    assert there._left == {ITSELF: 9.0, "ann": 2.5, "ben": 1.5}
+    assert instance._left == {ITSELF: 9.0, "ann": 2.5, "ben": 1.5}
     assert [str(error) for error in stopped] == ["canary"]
     unreadable = "the file of keys cannot be read ({}): no key is valid until it can"
     assert [(record.levelname, record.event, record.getMessage()) for record in caplog.records] == [
@@ -436,7 +444,7 @@ def test_changes_of_the_file_of_keys_are_looked_for_each_second_and_applied_as_s
     ]
 
 
-def test_caps_are_granted_and_notes_say_what_changed_and_who_did_it(there, caplog):
+def test_caps_are_granted_and_notes_say_what_changed_and_who_did_it(instance, caplog):
     granted, notes = [], ["1: key 0a of ann added by olga", "2: key 0b of ann added by olga", "x", None]
     notes += [
         "3: key 0c of eve added by olga",
@@ -444,23 +452,23 @@ def test_caps_are_granted_and_notes_say_what_changed_and_who_did_it(there, caplo
         "5: key 0d of ben added by x",
     ]
     notes += ["6: key 0d of ben revoked by x", "7: key 0e of ann revoked by of ben added by x"]
-    there.settings = Settings()
-    there.keys.grants = lambda ledger: [("ann", 2.0, "olga"), ("ben", 3.0, "")]
-    there.keys.kept = {
+    instance.settings = Settings()
+    instance.keys.grants = lambda ledger: [("ann", 2.0, "olga"), ("ben", 3.0, "")]
+    instance.keys.kept = {
         "ann": KeyRecord(role="client", epsilon=2.0, keys={}, by="petra"),
         "olga": KeyRecord(role="owner", epsilon=None, keys={}, subject="s-2"),
     }
-    there.keys.kept["ann"].keys.update({"0b": "", "0d": ""})
-    there.ledger.grant = lambda *name, **how: granted.append((*name, how))
-    there.ledger.notes = lambda: [SimpleNamespace(key=note) for note in notes]
-    there.ledger.note = lambda text, *, by: granted.append((text, by))
-    there._grant()
+    instance.keys.kept["ann"].keys.update({"0b": "", "0d": ""})
+    instance.ledger.grant = lambda *name, **how: granted.append((*name, how))
+    instance.ledger.notes = lambda: [SimpleNamespace(key=note) for note in notes]
+    instance.ledger.note = lambda text, *, by: granted.append((text, by))
+    instance._grant()
     assert granted == [
         ("ann", {"budget_epsilon": 2.0, "by": "olga"}),
         ("ben", {"budget_epsilon": 3.0, "by": ""}),
     ]
     granted.clear()
-    there._note_keys()
+    instance._note_keys()
     assert granted == [
         ("key 0d of ann added", "petra"),
         ("subject s-2 of olga added", "nobody named"),
@@ -469,8 +477,8 @@ def test_caps_are_granted_and_notes_say_what_changed_and_who_did_it(there, caplo
         ("subject s-1 of olga revoked", "nobody named"),
     ]
     granted.clear()
-    there.settings = Settings(two_owners=True)
-    there._grant()
+    instance.settings = Settings(two_owners=True)
+    instance._grant()
     assert granted == []
     words = (
         "the cap of {} in the file of keys does not count: with --two-owners, one owner sends POST /v1/grants"

@@ -120,7 +120,7 @@ class Answers(Keyed):
         self.counted.append((client, code))
 
 
-async def said(_, request):
+async def echo(_, request):
     return Reply.json({"last": request.last})
 
 
@@ -149,10 +149,10 @@ class Keys:
 
 
 HANDLERS = {
-    ("GET", "/", ("owner",)): said,
-    ("GET", "/open", ()): said,
-    ("POST", "/open", ()): said,
-    ("GET", "/of/{seq}", ("client", "owner")): said,
+    ("GET", "/", ("owner",)): echo,
+    ("GET", "/open", ()): echo,
+    ("POST", "/open", ()): echo,
+    ("GET", "/of/{seq}", ("client", "owner")): echo,
     ("GET", "/away", ("client",)): fails(LedgerUnavailable("canary")),
     ("GET", "/voters", ("client",)): fails(EndpointError("canary")),
     ("GET", "/full", ("client",)): fails(Refused(402, "budget_exceeded")),
@@ -165,10 +165,10 @@ def asked(app, path, key="", *, method="GET", **headers):
     sent = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
     request = Request(method=method, path=path, headers=sent | {b"authorization": b"Bearer " + key.encode()})
     request.peer = "192.0.2.1"
-    known = app.admit(request)
+    admission = app.admit(request)
     reply = asyncio.run(app.reply(request))
     body = json.loads(reply.body)
-    return known, reply.status, body.get("code", body.get("last")), *reply.more
+    return admission, reply.status, body.get("code", body.get("last")), *reply.more
 
 
 def test_a_route_is_found_and_who_may_use_it():
@@ -251,8 +251,8 @@ def test_what_an_owner_must_show_beside_a_key(served):
     def who(key, path="/", certificate=""):
         request = Request(method="GET", path=path, headers={b"authorization": b"Bearer " + key})
         request.certificate = certificate
-        known = served.admit(request)
-        return known, request.refused and request.refused.code, getattr(request.who, "name", None)
+        admission = served.admit(request)
+        return admission, request.refused and request.refused.code, getattr(request.who, "name", None)
 
     served.keys = Keys()
     assert who(b"o") == (True, None, "olga")

@@ -93,11 +93,13 @@ def test_a_text_has_a_thousand_characters_at_most_and_no_half_of_one():
             assert MIXED.read(body)[0][1] == [1, cell]
         else:
             assert refusal(MIXED.read, body) == says, cell
-    known = Rows(("word",), (False,), most=1, categories={"word": frozenset({"a", "b"})})
-    assert known.read(b'{"row": ["b"]}') == ([["b"]], True)
+    one_column = Rows(("word",), (False,), most=1, categories={"word": frozenset({"a", "b"})})
+    assert one_column.read(b'{"row": ["b"]}') == ([["b"]], True)
     words = "row[0] (word) must be one of the 2 texts of the public rows"
-    assert refusal(known.read, b'{"row": ["c"]}') == (400, "bad_schema", words)
-    assert refusal(known.read, b'{"row": [["a"]]}')[2].endswith("must be text of at most 1000 characters")
+    assert refusal(one_column.read, b'{"row": ["c"]}') == (400, "bad_schema", words)
+    assert refusal(one_column.read, b'{"row": [["a"]]}')[2].endswith(
+        "must be text of at most 1000 characters"
+    )
 
 
 def test_texts_of_the_public_rows_are_known_by_the_names_of_their_columns():

@@ -33,9 +33,9 @@ def asked(bench, method, path, *, query=b"", body=b"", **headers):
     if method == "POST":
         sent = {b"origin": b"http://" + HOST, b"content-type": b"application/json"} | sent
     request = Request(method=method, path=path, headers={b"host": HOST} | sent, query=query, body=body)
-    known = bench.admit(request)
-    assert known == (request.who is not None)
-    return request.refused and request.refused.code, known, request
+    admission = bench.admit(request)
+    assert admission == (request.who is not None)
+    return request.refused and request.refused.code, admission, request
 
 
 def replied(bench, request):
@@ -46,9 +46,9 @@ def replied(bench, request):
 @pytest.fixture
 def cookie(bench):
     key = bench.link.partition("?")[2].encode()
-    code, known, request = asked(bench, "GET", "/", query=key)
+    code, admission, request = asked(bench, "GET", "/", query=key)
     status, _, more = replied(bench, request)
-    assert (code, known, status) == (None, False, 200)
+    assert (code, admission, status) == (None, False, 200)
     return more[b"set-cookie"].partition(b";")[0]
 
 
@@ -126,8 +126,8 @@ def test_before_the_link_is_opened_no_cookie_counts_and_after_it_no_key(bench):
     assert empty[:2] == ("forbidden", False)
     key = bench.link.partition("?")[2].encode()
     for query in (b"", b"key=", key + b"x", b"k" + key):
-        code, known, request = asked(bench, "GET", "/", query=query)
-        assert (code, known, replied(bench, request)[0]) == (None, False, 403)
+        code, admission, request = asked(bench, "GET", "/", query=query)
+        assert (code, admission, replied(bench, request)[0]) == (None, False, 403)
     status, _, more = replied(bench, asked(bench, "GET", "/", query=b"a=b&" + key)[2])
     assert status == 200
     session = more[b"set-cookie"]
@@ -318,12 +318,18 @@ def test_the_state_of_a_page_is_what_was_looked_at_and_said(bench, looked):
         assert step["detected"] == most_detected({"epsilon": step["epsilon"], "delta": step["delta"]})
         assert step["words"] == sentence(epsilon=step["epsilon"], delta=step["delta"], unit="row")
     look(person="who", holdout=True)
-    said = {"label": "ill", "person": "who", "rows_are_people": False, "holdout": True, "ready": True}
-    assert said.items() <= bench.state()["check"].items()
+    fields_of_check = {
+        "label": "ill",
+        "person": "who",
+        "rows_are_people": False,
+        "holdout": True,
+        "ready": True,
+    }
+    assert fields_of_check.items() <= bench.state()["check"].items()
     assert bench.state()["outlook"] == {}
     bench._declared = None
-    said = {"label": "", "person": None, "rows_are_people": False, "ready": False}
-    assert said.items() <= bench.state()["check"].items()
+    fields_of_check = {"label": "", "person": None, "rows_are_people": False, "ready": False}
+    assert fields_of_check.items() <= bench.state()["check"].items()
 
 
 def test_a_forecast_begins_once_everything_is_said_and_ends_with_the_next_look(bench, looked):
@@ -721,18 +727,18 @@ class Plain:
 @pytest.fixture
 def forecasts(monkeypatch):
     """Forecasts of tables that are given, and what they were made of; forecast(private, public) runs them."""
-    made, tables, names = [], {}, {}
+    tables_and_worlds, tables, names = [], {}, {}
 
     def table(private, public, *, columns, holdout, seed):
         assert seed == 0
-        made.append(("table", private, public, columns, holdout))
+        tables_and_worlds.append(("table", private, public, columns, holdout))
         if isinstance(tables[private], Exception):
             raise tables[private]
         return tables[private]
 
     def worlds(rows, labels, facts, *, seed):
         assert seed == 0
-        made.append(("worlds", rows.tolist(), labels.tolist(), facts))
+        tables_and_worlds.append(("worlds", rows.tolist(), labels.tolist(), facts))
         return "worlds"
 
     def forecast(model, given, *, unit, seed):
@@ -766,17 +772,17 @@ def forecasts(monkeypatch):
         n_units=1000, n_classes=2, X_public=np.zeros((3, 1)), groups=None, image_shape="shape",
         shape=SimpleNamespace(unit="unit"),
     )  # fmt: skip
-    return run, made, tables, names
+    return run, tables_and_worlds, tables, names
 
 
 def test_every_way_is_forecast_at_every_price_from_the_middle_of_the_slider(forecasts):
-    run, made, tables, _ = forecasts
+    run, tables_and_worlds, tables, _ = forecasts
     one = run("p")
     assert (one.done, one._default) == (True, "argmax")
-    assert made[0] == ("table", "p", None, one._columns, 0.2)
+    assert tables_and_worlds[0] == ("table", "p", None, one._columns, 0.2)
     prices = [1.0, 0.5, 2.0, 0.25, 4.0, 8.0, 0.1]
     labels = [7, *np.random.default_rng(0).integers(0, 100, 2)]
-    for (_, rows, codes, facts), epsilon in zip(made[1:], prices, strict=True):
+    for (_, rows, codes, facts), epsilon in zip(tables_and_worlds[1:], prices, strict=True):
         assert (rows, codes) == ([[0.0]] * 3, labels)
         assert (facts.n_units, facts.n_classes, facts.n_public, facts.grouped) == (1000, 2, 3, False)
         assert (facts.epsilon, facts.delta) == (epsilon, 1e-5)
@@ -791,14 +797,14 @@ def test_every_way_is_forecast_at_every_price_from_the_middle_of_the_slider(fore
     assert one._basis.startswith("public rows with made-up labels stand for the private rows, so that ways")
     tables["p"].groups = np.zeros(3)
     assert list(run("p")._forecasts) == ["filter", "counts", "argmax"]
-    assert made[-1][3].grouped
+    assert tables_and_worlds[-1][3].grouped
 
 
 def test_true_labels_of_public_rows_stand_for_private_ones_if_they_are_many_and_of_as_many_classes(forecasts):
-    run, made, tables, names = forecasts
+    run, tables_and_worlds, tables, names = forecasts
     names["q"] = ["ill", "b"]
 
-    def known(n, labels):
+    def hold_public_rows(n, labels):
         half = n // 2
         y = np.resize(np.array(labels), n)
         X = np.arange(n)[:, None]
@@ -810,13 +816,16 @@ def test_true_labels_of_public_rows_stand_for_private_ones_if_they_are_many_and_
         (120, ["no", "yes"], True), (119, ["no", "yes"], False), (120, ["no", "yes", "more"], False),
         (121, ["no"], False), (300, ["b", "a"], True),
     ):  # fmt: skip
-        made.clear()
-        known(n, labels)
+        tables_and_worlds.clear()
+        hold_public_rows(n, labels)
         one = run("p", "q", holdout=None)
         columns = Columns(label="ill", rows_are_people=True, drop=["b"])
-        assert made[:2] == [("table", "p", "q", one._columns, None), ("table", "q", None, columns, 0.5)]
+        assert tables_and_worlds[:2] == [
+            ("table", "p", "q", one._columns, None),
+            ("table", "q", None, columns, 0.5),
+        ]
         assert (one._basis == "public rows with their true labels stand for the private rows") == is_true
-        _, rows, codes, _ = made[2]
+        _, rows, codes, _ = tables_and_worlds[2]
         if is_true:
             assert rows == [[float(k)] for k in range(n)]
             assert codes == [sorted(labels).index(labels[k % len(labels)]) for k in range(n)]
@@ -825,9 +834,9 @@ def test_true_labels_of_public_rows_stand_for_private_ones_if_they_are_many_and_
     tables["q"] = ValueError("too few")
     assert "made-up" in run("p", "q")._basis
     names["q"] = ["b"]
-    made.clear()
+    tables_and_worlds.clear()
     assert "made-up" in run("p", "q")._basis
-    assert [what for what, *_ in made].count("table") == 1
+    assert [what for what, *_ in tables_and_worlds].count("table") == 1
 
 
 def test_a_stopped_forecast_keeps_what_it_has(forecasts, monkeypatch):
